@@ -11,7 +11,13 @@ from data_quality.findings import Finding
 from data_quality.rows.task_rows import Faults, Flags, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
-from jobs.schema.columns import FAILED, HAS_ANSWER, published_status, source
+from jobs.schema.columns import (
+    FAILED,
+    HAS_ANSWER,
+    published_answered_at,
+    published_status,
+    source,
+)
 from jobs.schema.records import ChoiceFacts, DeclaredFacts
 from jobs.wording import counted, rounded
 
@@ -31,7 +37,7 @@ class VendorRows(NamedTuple):
 @dataclass(frozen=True)
 class Chosen:
     rows: int
-    wrong: Faults  # another answer, status or vendor than the rule gives
+    wrong: Faults  # another answer, status, time or vendor than the rule gives
     counts: dict[str, VendorRows]  # by vendor
 
 
@@ -54,7 +60,8 @@ class VendorChosen(Check):
     def needs(self) -> tuple[str, ...]:
         names = [name for name, _ in self.choice.columns]
         of_vendors = [f"{vendor}_{name}" for vendor in self.choice.vendors for name in names]
-        return (*self.shown, *names, *of_vendors, *map(source, self.choice.vendors))
+        times = [self.choice.answered_at, *map(published_answered_at, self.choice.vendors)]
+        return (*self.shown, *names, *of_vendors, *times, *map(source, self.choice.vendors))
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Chosen:
         choice = self.choice
@@ -65,7 +72,10 @@ class VendorChosen(Check):
             for flags, text in zip(answered, choice.accepted, strict=True)
         ]
         answer_vendor, status_vendor = self._choose(rows, answered, accepted)
-        wrong = self._differs(rows, choice.status, statuses, np.maximum(status_vendor, 0))
+        outcome = np.maximum(status_vendor, 0)
+        wrong = self._differs(rows, choice.status, statuses, outcome)
+        times = [published_answered_at(vendor) for vendor in choice.vendors]
+        wrong |= self._differs(rows, choice.answered_at, times, outcome)
         for name, _ in choice.columns:
             of_vendors = [f"{vendor}_{name}" for vendor in choice.vendors]
             wrong |= self._differs(rows, name, of_vendors, answer_vendor)

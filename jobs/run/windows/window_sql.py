@@ -70,6 +70,9 @@ def _wrong(
         FIRED,
         RANK,
     ]
+    odd = next((name for name in columns.names if {".", "`"} & {*name}), None)
+    if odd is not None:  # Spark reads it as a field
+        yield f"{odd!r} has a {'dot' if '.' in odd else 'backtick'} in its name. Rename the column."
     twice = next((name for name in columns.names if names.count(name.lower()) > 1), None)
     if twice is not None:
         yield f"sql: {twice!r} is a column of its key, or one that windows have; rename it."

@@ -159,6 +159,11 @@ def test_a_wrong_vendor_or_answer_in_the_files_turns_checks_red(firms):
     assert red_with(firms, "text", lambda _: ["A", "B"]) == set()
     assert red_with(firms, "firm_vendor", lambda _: ["b", "b"]) == {"firm__vendor_chosen"}
     assert red_with(firms, "firm_vendor", lambda _: ["a", "b"]) == set()
+    times = [row["firm_answered_at"] for row in firms.rows()]
+    assert red_with(firms, "firm_answered_at", lambda _: [None, times[1]]) == {
+        "firm__vendor_chosen"
+    }
+    assert red_with(firms, "firm_answered_at", lambda _: times) == set()
     assert red_with(firms, "firm_status", lambda _: ["miss", "ok"]) == {"firm__vendor_chosen"}
 
 

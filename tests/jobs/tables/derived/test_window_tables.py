@@ -169,6 +169,7 @@ def test_a_summary_that_does_not_fit_the_windows_is_refused_before_any_call(spar
         "count(nope) AS n": "window by_minute: its sql is wrong: [UNRESOLVED_COLUMN",
         "price AS p": "window by_minute: its sql is wrong: [MISSING_AGGREGATION]",
         "count(*) AS action": "window by_minute: sql: 'action' is a column of its key, or one that windows have",
+        "count(*) AS `n.rows`": "window by_minute: 'n.rows' has a dot in its name. Rename the column",
         "count(*) AS window_rows": "window by_minute: sql: 'window_rows' is a column of its key, or one that windows",
     }
     for sql, message in wrong.items():
