@@ -107,7 +107,7 @@ def _evaluate(
         try:
             frame.select(column)
         except PySparkException as error:
-            refused[lookup] = f"Spark refuses keys.{part}: {str(error).splitlines()[0]}"
+            refused[lookup] = f"Spark refuses keys.{part}: {str(error).strip().splitlines()[0]}"
         else:
             able.append((lookup, part, column))
     evaluated = frame.select(*(column for _, _, column in able)).toArrow()

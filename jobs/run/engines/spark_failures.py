@@ -48,14 +48,15 @@ def _is_of_the_gateway(error: Exception) -> bool:
 
 def root_cause(error: Exception) -> str:
     """Return the innermost cause as a line: only the last cause of a Java error is informative."""
-    raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
+    # Spark indents what a Python wrote that did not start
+    raised = re.search(r"^( *)Traceback .*\n(?:\1[ \t].*\n)*\1(\S.*)", str(error), re.MULTILINE)
     if raised is not None:
-        return raised[1]
+        return raised[2]
     java = getattr(error, "java_exception", None)
     if java is None:
-        return (
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        )
+        text = str(error).strip()
+        return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
     while java.getCause() is not None:
         java = java.getCause()
-    return str(java.toString()).splitlines()[0]
+    # a heading, as "Error from python worker:", is before the line that it is about
+    return re.sub(r":\s*\n\s*", ": ", str(java.toString())).splitlines()[0]

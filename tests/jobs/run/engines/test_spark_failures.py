@@ -140,7 +140,38 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
 
 
 def test_an_unknown_error_of_spark_is_reported_with_its_innermost_cause():
-    assert explain_error(ValueError("no\nsuch thing")) == "ValueError: no"
+    assert explain_error(ValueError("\nno\nsuch thing")) == "ValueError: no"
+
+
+OF_A_WORKER = (
+    "org.apache.spark.SparkException: \nError from python worker:\n  {}\nPYTHONPATH was:\n  x"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (
+            "/bin/python3: No module named x",
+            "org.apache.spark.SparkException: Error from python worker: /bin/python3: No module named x",
+        ),
+        (
+            'Traceback (most recent call last):\n    File "x", line 1\n  ImportError: no zlib',
+            "ImportError: no zlib",
+        ),
+    ],
+)
+def test_a_python_that_does_not_start_on_an_executor_is_reported_with_its_reason(written, reason):
+    class Java:
+        def getCause(self):  # noqa: N802  # Java's name
+            return None
+
+        def toString(self):  # noqa: N802
+            return OF_A_WORKER.format(written)
+
+    error = ValueError(OF_A_WORKER.format(written))
+    error.java_exception = Java()
+    assert explain_error(error) == reason
 
 
 @pytest.mark.process
