@@ -91,4 +91,8 @@ class _FolderBatch:
         return new
 
     def rows_of(self, files: Sequence[Path], published: pa.Schema | None) -> InputDay:
-        return of_files(files, published, table=self.enrichment.output.path)
+        try:
+            return of_files(files, published, table=self.enrichment.output.path)
+        except DeclarationError as error:  # the stream has listed the file and would miss it
+            error.args = (str(error).replace(", or remove it.", "."), *error.args[1:])
+            raise

@@ -357,7 +357,9 @@ def test_a_file_deleted_before_the_stream_read_it_is_named_with_a_working_cure(p
     project.put("a", range(5))
     bad = Path(f"data/raw/towns/date={DAY}/b.parquet")
     bad.write_text("no Parquet")
-    assert "is not a readable Parquet file" in project.run(status=WRONG).reason
+    reason = project.run(status=WRONG).reason
+    assert "is not a readable Parquet file" in reason
+    assert reason.endswith(". Write it again.")
     bad.unlink()
     assert project.run(status=WRONG).reason.endswith(
         f"b.parquet was deleted before the stream read it. Restore it, or delete "
