@@ -8,6 +8,7 @@ from jobs.errors import TidegateError
 
 READING = re.compile(r"Encountered error while reading file (?:file:/+)?(\S.*?)\.\s+SQLSTATE")
 KILLED = "Python worker exited unexpectedly"
+STOPPED = "Cannot call methods on a stopped SparkContext"
 
 
 def task_error(error: Exception) -> Exception:
@@ -30,6 +31,11 @@ def explain_error(error: Exception) -> str:
             "a Python worker of Spark was killed in each attempt of its task, as by a lack of "
             "memory. Run fewer tasks "
             "at once, or give them more memory; what was answered is in the ledger."
+        )
+    if STOPPED in text:
+        return (
+            "Spark ended the application, as where its master does not answer or kills it; the log "
+            "says why. What was answered is in the ledger."
         )
     if _is_of_the_gateway(error):
         return (

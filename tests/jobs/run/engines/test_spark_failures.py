@@ -148,6 +148,17 @@ OF_A_WORKER = (
 )
 
 
+def test_an_application_that_its_master_ended_is_reported_as_such():
+    error = RuntimeError(
+        "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
+        ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n"
+        "This stopped SparkContext was created at:\n"
+    )
+    assert explain_error(error).startswith(
+        "Spark ended the application, as where its master does not answer"
+    )
+
+
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
