@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from jobs.declare.chains import readable_columns
 from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.finding.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
@@ -223,6 +224,7 @@ def check_chained(enrichment: Enrichment, input_day: InputDay) -> None:
             check_columns(enrichment, input_day.names)
         except DeclarationError:  # already reported
             return
+        require_extra("spark", f"{enrichment.name}: a chain")
         # imports pyspark, which checks for Spark do not need
         from jobs.run.rows.chain_check import require_arrow_keys
 

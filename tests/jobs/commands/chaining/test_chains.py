@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_quality.day import check
+from jobs.declare.finding import extras
 from jobs.input.keys.arrow_expressions import evaluate
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.written_answers import StoredAnswers
@@ -205,6 +206,21 @@ REFUSED = {
         "keys.key: 'x' is double, which a key made of answers cannot be",
     ),
 }
+
+
+def test_a_chain_without_pyspark_is_refused_with_the_line_that_installs_it(
+    firms, capsys, monkeypatch
+):
+    firms.declare(
+        'a = vendor("a", keys={"key": "domain"}, returns="x STRING")\n'
+        'firms = table(a, vendor("b", keys={"key": "x"}, returns="y STRING"))\n'
+    )
+    firms.write_input({"domain": ["a"]})
+    monkeypatch.setitem(extras.EXTRAS, "spark", ("PySpark", "pyspark_is_not_here"))
+    assert main(["plan", "firms", "--package", "chained", "--day", DAY]) == 2
+    assert capsys.readouterr().err == (
+        'firms: a chain needs PySpark; it is not installed here: pip install "tidegate[spark]".\n'
+    )
 
 
 @pytest.mark.parametrize("refused", REFUSED)
