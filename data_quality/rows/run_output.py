@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from data_quality.rows.column_types import STRUCT, spark_name, unified, written_types
+from data_quality.rows.column_types import (
+    STRUCT,
+    declared_name,
+    spark_name,
+    unified,
+    written_types,
+)
 from data_quality.rows.task_rows import TaskRows
 from jobs.schema import columns as schema
 from jobs.schema.columns import PARTITION
@@ -188,7 +194,7 @@ class RunOutput:
         if (
             wanted is None
             or (wanted == STRUCT and pa.types.is_struct(kind))
-            or spark_name(kind) == wanted
+            or declared_name(spark_name(kind)) == wanted
         ):
             return None
         if self.table is not None and wanted in ("int", "bigint") and pa.types.is_integer(kind):

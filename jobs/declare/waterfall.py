@@ -97,7 +97,10 @@ class Waterfall:
         """Return the condition that the answer of a vendor, which has one, is accepted."""
         if self.accept is None:
             return "true"
-        names = {column.name.lower(): f"{vendor.name}_{column.name}" for column in vendor.columns}
+        names = {
+            column.name.lower(): schema.in_sql(f"{vendor.name}_{column.name}")
+            for column in vendor.columns
+        }
         return f"coalesce(({renamed(self.accept, names)}), false)"
 
     def _leaves_open(self, vendor: Lookup) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -153,6 +154,11 @@ def arrow_schema(columns: StructType) -> pa.Schema:
     has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
     return to_arrow_schema(columns, **zone)
+
+
+def in_sql(name: str) -> str:
+    """Return a column's name for SQL, in backticks if it has more than letters, digits and _."""
+    return name if re.fullmatch(r"\w+", name) else f"`{name}`"
 
 
 def nullable(columns: StructType) -> StructType:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from jobs.schema.columns import Column, Mode, Panes, Severity, WindowKind, published_columns
+from jobs.schema.columns import (
+    Column,
+    Mode,
+    Panes,
+    Severity,
+    WindowKind,
+    in_sql,
+    published_columns,
+)
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts, plain
 
@@ -134,7 +142,7 @@ class ChoiceFacts(Facts):
         none = ["NULL"] * len(statuses)
         found = {}
         for column, _ in self.columns:
-            values = [f"{vendor}_{column}" for vendor in self.vendors]
+            values = [in_sql(f"{vendor}_{column}") for vendor in self.vendors]
             found[column.lower()] = chosen(values, none, "")
         asked = [
             f"WHEN {statuses[place]} <> 'skipped' THEN {statuses[place]}" for place in backwards

@@ -149,6 +149,35 @@ def test_a_vendor_takes_over_after_a_timeout_only_where_that_is_declared(firms):
     assert found == [("ok", "b", "B"), ("error", None, None)]  # a may still have y
 
 
+ODD_NAMES = """
+from tidegate import Waterfall
+answer = dict(
+    keys={"key": "key"},
+    returns="`annual sales, net` INT, site STRUCT<`Web address`: STRING>",
+    paths={"annual sales, net": "$.sales"},
+)
+score = vendor("score", keys={"key": "site.`Web address`"}, returns="score INT",
+               when="`annual sales, net` > 20 AND firm_vendor = 'b'")
+firms = table(
+    Waterfall(name="firm", of=[vendor("a", **answer), vendor("b", **answer)],
+              accept="`annual sales, net` > 10"),
+    score,
+)
+"""
+
+
+def test_columns_and_fields_of_a_waterfall_may_have_any_name_that_ddl_can_write(firms):
+    firms.declare(ODD_NAMES)
+    for at, key, sales in (("a", "x", 5), ("b", "x", 30), ("a", "y", 50)):
+        answer = {"sales": sales, "site": {"Web address": f"{at}.example"}}
+        firms.vendors.answers[at, key] = answer
+    firms.vendors.answers["score", "b.example"] = {"score": 7}
+    firms.write_input({"key": ["x", "y"]})
+    assert firms.run() == 0
+    found = [(row["firm_vendor"], row["annual sales, net"], row["score"]) for row in firms.rows()]
+    assert found == [("b", 30, 7), ("a", 50, None)]
+
+
 def test_a_wrong_vendor_or_answer_in_the_files_turns_checks_red(firms):
     firms.declare(PLAIN)
     firms.vendors.answers = {("a", "x"): {"text": "A"}, ("b", "y"): {"text": "B"}}
