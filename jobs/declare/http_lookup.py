@@ -88,8 +88,8 @@ class HttpLookup(Lookup):
             text there is read as JSON, also in a Markdown fence. `paths`, `required` and `schema`
             count from there; conditions, `echo`, `bill` and `batch` from the response.
         schema: JSON Schema that an answer must fit, otherwise it is an error: a dict, the path of a
-            JSON file, or a class of pydantic. "{schema}" as a whole text of the body becomes
-            the schema.
+            JSON file, or a class of pydantic, whose validators do not run. "{schema}" as a whole
+            text of the body becomes the schema.
         cut_when: Condition on the response, or a list of them, that means a cut answer, as
             "$.choices[0].finish_reason == 'length'": an error that is not sent again.
         repair: 1 asks once more for an answer that does not fit, unless it is cut or an error by
