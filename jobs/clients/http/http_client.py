@@ -40,7 +40,7 @@ NO_SEGMENT = ("", ".", "..")
 MAY_LEAD_ELSEWHERE = re.compile(rf"\.|/(?:/|\?|$)|{BECOMES_DOT.pattern}")
 REFUSALS = (400, 413, 422)  # of a whole batch, possibly for a bad item or its size
 
-
+CUT = "it is cut (cut_when), and a retry would be cut too; allow a longer answer"
 ASK_AGAIN = "\n\nYour last answer cannot be used: {}. Answer again."
 
 
@@ -262,6 +262,8 @@ class HttpClient(SessionClient, BatchingClient):
         alone = [page] if pages is not None and pages.items is None else page  # as an answer
         if not (is_first and self._misses.hold_for(alone)):
             self._refuse_error(page)
+        if not is_first and self._cuts.hold_for(page):  # the first is judged in the whole answer
+            raise DeclaredError(CUT)
         if self._echo:
             self._refuse_nameless(response, key)
 
@@ -274,9 +276,7 @@ class HttpClient(SessionClient, BatchingClient):
     def _inner_answer(self, response: Any) -> Any:
         """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
         if self._cuts.read_answers and self._cuts.hold_for(response):
-            raise ValueError(
-                "it is cut (cut_when), and a retry would be cut too; allow a longer answer"
-            )
+            raise ValueError(CUT)
         answer = response if self._inner is None else self._inner.read(response)
         if self._check_schema is not None:
             self._check_schema(answer)

@@ -371,6 +371,13 @@ def test_a_failure_at_any_page_fails_the_answer(service):
     assert isinstance(failure, Throttled)
 
 
+def test_a_cut_later_page_cuts_the_answer(service):
+    pages = PAGES | {"/places/a?page=2": {"stops": STOPS("2"), "incomplete": True}}
+    (failure,) = ask(paged(service, pages, cut_when="$.incomplete == true"), ("a",))
+    assert str(failure).startswith("it is cut (cut_when)")
+    assert not failure.passing
+
+
 def test_a_miss_is_read_from_the_first_page(service):
     pages = {"/places/a": lambda: web.Response(status=404), "/places/b": {"status": "NONE"}}
     assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [
