@@ -9,6 +9,7 @@ from jobs.declare.answers.times import shown
 
 FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 FENCE_MARK = "```"
+OBJECT = re.compile(r'\{\s*"')
 THOUGHTS, THOUGHTS_END = "<think>", "</think>"  # some chat templates have the first in the prompt
 BOM = "\ufeff"
 
@@ -64,17 +65,19 @@ def _without_fence(text: str) -> str:
     """Return the content of a text's only fence, or the text without a fence.
 
     Raises:
-        ValueError: Several fences, or a fence without an end.
+        ValueError: Several fences, a fence without an end, or an object after the fence.
     """
     if FENCE_MARK not in text or text.lstrip()[:1] in ("{", "["):  # the mark is inside the JSON
         return text
-    fenced: list[str] = FENCE.findall(text)
-    if len(fenced) != 1:
+    fences = [*FENCE.finditer(text)]
+    if len(fences) != 1:
         raise ValueError(
-            f"it has {len(fenced)} blocks between ```, and must have one"
-            if fenced
+            f"it has {len(fences)} blocks between ```, and must have one"
+            if fences
             else "its block has no closing ```"
         )
     if FENCE_MARK in FENCE.sub("", text):
         raise ValueError("one of its blocks has no closing ```")
-    return fenced[0]
+    if OBJECT.search(text, fences[0].end()):
+        raise ValueError("it has an object after its block between ```, and either may be meant")
+    return fences[0][1]

@@ -15,7 +15,7 @@ VALUES = st.recursive(
     | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=8,
 )  # fmt: skip
 WORDS = st.text(max_size=20).filter(
-    lambda text: "`" not in text and not text.lstrip().startswith(("{", "["))
+    lambda text: not {"`", "{"} & {*text} and not text.lstrip().startswith("[")
 )
 
 
@@ -76,6 +76,7 @@ def test_content_that_is_already_json_is_the_answer():
         ),
         ('```json\n{"a": 1}\n', "its block has no closing ```"),
         ('```json\n{"a": 1}\n```\n```json\n{"a": 2}', "one of its blocks has no closing ```"),
+        ('As in\n```\n{"a": 1}\n```\nit is { "a": 2}', "an object after its block"),
         ('Here it is: {"a": 1}', "is not JSON"),
         ('<think>Maybe\n```json\n{"a": 1}\n```\n', "its <think> has no </think>"),
         ("", "is not JSON"),
