@@ -147,7 +147,7 @@ class WindowsHold(Check):
         keys = (
             pa.concat_tables([part.keys for part in parts], promote_options="permissive")
             if parts
-            else pa.table({})
+            else pa.table({name: pa.nulls(0) for name in self.window.key})
         )
         bound = round(self.event_time.max_out_of_orderness * 1000)
         arrived = Arrived.of(times, bound, _codes(keys, len(times))[order])
@@ -171,7 +171,7 @@ class WindowsHold(Check):
                 FIRED: pa.array(recomputed.fired, pa.string()),
             }
         sides = [pa.table(columns)]
-        if (written := _read(made, [*columns])) is not None:
+        if written := _read(made, [*columns]):  # without rows its types may be others
             sides.append(written.cast(sides[0].schema))
         # a row counts +1 if recomputed, -1 if written, so that equal rows add up to 0
         both = pa.concat_tables(sides)
