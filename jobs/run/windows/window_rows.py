@@ -285,16 +285,19 @@ def aggregated(
     Args:
         rows: The rows, each with its window.
         window: The declared windows.
-        partition: The partition column, which gets the date of the window's start.
+        partition: The partition column, which gets the date of the window's start, or the first or
+            last day of the years 1 to 9999.
         more: Columns that distinguish firings of the same window.
     """
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)
     local_start = f"from_utc_timestamp(timestamp_millis({START}), '{window.zone}')"
+    # readers refuse the whole table for a date outside of these years
+    day = f"greatest(DATE'0001-01-01', least(DATE'9999-12-31', CAST({local_start} AS DATE)))"
     columns = (
         f"SELECT timestamp_millis({START}) AS {schema.WINDOW_START}, timestamp_millis({END}) AS "  # noqa: S608
         f"{schema.WINDOW_END}, {keys}{window.sql}\n, count(*) AS {schema.WINDOW_ROWS}{others}, "
-        f"CAST({local_start} AS DATE) AS `{partition}` FROM "
+        f"{day} AS `{partition}` FROM "
     )
     groups = f" GROUP BY {keys}{START}, {END}{others}"
     return rows.sparkSession.sql(f"{_literal(columns)}{{rows}}{_literal(groups)}", rows=rows)

@@ -182,3 +182,14 @@ def test_a_window_belongs_to_the_day_of_its_start_in_the_declared_zone(spark):
         facts = WindowFacts("w", "tumbling", 1, 1, 0, (), "count(*) AS n", "last", zone)
         found = aggregated(rows, facts, "date").orderBy(schema.WINDOW_START).collect()
         assert [row["date"] for row in found] == [dt.date(2026, 10, day) for day in days]
+
+
+def test_a_window_that_starts_outside_the_years_1_to_9999_has_the_nearest_day_of_them(spark):
+    moments = [dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, tzinfo=dt.UTC)]
+    starts = [(moment - EPOCH) // MS for moment in moments]
+    rows = spark.createDataFrame([(start, start + 1) for start in starts], [START, END])
+    for zone in ("America/New_York", "Asia/Tokyo"):
+        facts = WindowFacts("w", "tumbling", 1, 1, 0, (), "count(*) AS n", "last", zone)
+        found = aggregated(rows, facts, "date").orderBy(schema.WINDOW_START)
+        days = [str(row["day"]) for row in found.selectExpr("CAST(date AS STRING) AS day").collect()]
+        assert days == ["0001-01-01", "9999-12-31"]
