@@ -191,5 +191,7 @@ def test_a_window_that_starts_outside_the_years_1_to_9999_has_the_nearest_day_of
     for zone in ("America/New_York", "Asia/Tokyo"):
         facts = WindowFacts("w", "tumbling", 1, 1, 0, (), "count(*) AS n", "last", zone)
         found = aggregated(rows, facts, "date").orderBy(schema.WINDOW_START)
-        days = [str(row["day"]) for row in found.selectExpr("CAST(date AS STRING) AS day").collect()]
+        days = [
+            str(row["day"]) for row in found.selectExpr("CAST(date AS STRING) AS day").collect()
+        ]
         assert days == ["0001-01-01", "9999-12-31"]
