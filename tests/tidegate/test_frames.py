@@ -27,6 +27,7 @@ from pyspark.sql.functions import udf
 
 from jobs.commands.costs import list_costs
 from jobs.commands.frames.enrich_frame import enrich_frame
+from jobs.declare.finding import extras
 from jobs.errors import RowFailed
 from jobs.run.plan.options import RunOptions
 from tests.support.documents import blocks
@@ -436,6 +437,13 @@ def test_a_spark_frame_of_no_files_prints_no_error(towns, service, spark, capfd)
     finally:
         logger.removeHandler(printed.handlers[0])
     assert "ERROR" not in capfd.readouterr().err
+
+
+def test_enrich_without_pyspark_names_the_line_that_installs_it(towns, service, monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "spark", ("PySpark", "pyspark_is_not_here"))
+    with pytest.raises(DeclarationError, match=r"^tidegate.enrich needs PySpark; it is not inst"):
+        enrich(pa.table({"town": ["oslo"]}), towns)
+    assert service.log == []
 
 
 @pytest.mark.spark

@@ -23,6 +23,7 @@ from jobs.clients.billing_meter import Meters, metered
 from jobs.commands.frames.frame_bills import billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.finding.extras import require_extra
 from jobs.declare.values.calendar import FRAME
 from jobs.declare.vendor_jobs import refuse_jobs
 from jobs.errors import DeclarationError, TidegateError
@@ -77,10 +78,12 @@ def enrich_frame(
         now: Returns the time.
 
     Raises:
-        DeclarationError: The frame does not fit the declaration; nothing was called.
+        DeclarationError: The frame does not fit the declaration, or PySpark is not installed;
+            nothing was called.
         RunStopped: A service is down or denies access, or a cap is reached.
         RowFailed: A row failed whose policy is "fail".
     """
+    require_extra("spark", "tidegate.enrich")
     run = _Run(_without_days(enrichment), new_id().hex, run_records.now(now), rules, report)
     if is_spark(frame):
         return _by_spark(frame, run)
