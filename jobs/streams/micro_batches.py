@@ -127,6 +127,7 @@ class MicroBatches:
     ) -> list[tuple[str, str, InputDay]]:
         """Return days with new rows, their run ids, and the rows; their preflight has passed."""
         found: list[tuple[str, str, InputDay]] = []
+        files: dict[tuple[str, str], Sequence[Path]] = {}
         enrichment, new = self._enrichment, self.source.batch(batch.number)
         for day in new.days:
             # a new id for each try, so that nothing of a killed try is used
@@ -134,9 +135,14 @@ class MicroBatches:
             leases.append(
                 held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait))
             )
-            files = new.new_files(day)
-            published = published_table(enrichment)
-            if files and (rows := new.rows_of(files, published_columns(published))).rows:
+            if of_day := new.new_files(day):
+                files[day, run_id] = of_day
+        published = published_table(enrichment)
+        types = published_columns(published)
+        if len(files) > 1:  # a single commit publishes all days: a column has one type in them
+            types = new.rows_of([file for few in files.values() for file in few], types).schema
+        for (day, run_id), of_day in files.items():
+            if (rows := new.rows_of(of_day, types)).rows:
                 check_input(enrichment, rows, day, published)
                 found.append((day, run_id, rows))
         return found

@@ -254,6 +254,26 @@ def test_a_row_behind_the_watermark_of_the_batches_before_is_counted_as_late(pro
     assert project.rows() == [1, 3, 8, 15, 16, 20, 24, 25, 30]
 
 
+def test_days_of_a_first_batch_get_the_widest_type_of_a_column_or_are_refused_before_a_call(
+    project, spark
+):
+    project.put("narrow", [1])
+    place = Path(f"data/raw/towns/date={DAY}/narrow.parquet")
+    rows = pq.read_table(place)
+    pq.write_table(rows.set_column(0, "number", rows["number"].cast(pa.int32())), place)
+    project.put("wide", [2], date=NEXT)
+    project.put("text", [3], date="2013-01-12")
+    text = Path("data/raw/towns/date=2013-01-12/text.parquet")
+    rows = pq.read_table(text)
+    pq.write_table(rows.set_column(0, "number", rows["number"].cast(pa.string())), text)
+    assert "text.parquet" in project.run(status=WRONG).reason
+    assert not project.calls()
+    pq.write_table(rows, text)
+    project.run()
+    assert project.rows() == [1, 2, 3]
+    assert DeltaTable(TABLE).to_pyarrow_table().schema.field("number").type == pa.int64()
+
+
 def test_a_stream_of_hours_adds_to_its_hours(project, spark):
     towns = load("declared.towns:towns")
     hours = replace(towns, input=replace(towns.input, partition="hour", every="hour"), windows=())
