@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +13,11 @@ from jobs.declare.answers.times import shown
 from jobs.errors import DeclarationError
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords
+# parts of a pattern that mean more to Python than to ECMA 262, the language of JSON Schema: its $
+# also stands before a last line break, and its digits and letters are those of all scripts
+WIDER = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|\$", re.DOTALL)
+AS_ECMA = {"$": r"\Z"} | {rf"\{letter}": rf"(?a:\{letter})" for letter in "dDwWbB"}
+IN_BRACKETS = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
 
 
 def load_schema(declared: Any) -> dict[str, Any]:
@@ -93,7 +99,8 @@ def _validator(schema: str) -> Any:
     Raises:
         ValueError: The schema is invalid, refers to another schema, or to itself without end.
     """
-    from jsonschema import Draft202012Validator  # imported here, because it takes 0.1 s
+    # imported here, because it takes 0.1 s
+    from jsonschema import Draft3Validator, Draft7Validator, Draft202012Validator
     from jsonschema.validators import extend, validator_for
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012, specification_with
@@ -103,6 +110,8 @@ def _validator(schema: str) -> Any:
     if not isinstance(dialect, str):
         raise ValueError(f"$.$schema: {dialect!r} is not of type 'string'")  # noqa: TRY004
     validator_class = validator_for(loaded, default=Draft202012Validator)
+    if validator_class is Draft3Validator:
+        raise ValueError(f"$.$schema: {dialect!r} is too old; write a schema of draft 4 or newer")
     _require_valid(loaded, validator_class)
     specification = specification_with(dialect, default=DRAFT202012)
     resource = specification.create_resource(loaded)
@@ -110,7 +119,14 @@ def _validator(schema: str) -> Any:
         resource, Registry().resolver_with_root(resource)
     )
     loaded.pop("$schema", None)  # by which the library would choose its class again at a reference
-    exact_class = extend(validator_class, {"multipleOf": _multiple_of})
+    keywords = {
+        # newer drafts have other names for it, and the library would ignore the old one
+        "dependencies": Draft7Validator.VALIDATORS["dependencies"],
+        **validator_class.VALIDATORS,
+        "multipleOf": _multiple_of,
+        "pattern": _pattern,
+    }
+    exact_class = extend(validator_class, keywords)
     validator = exact_class(loaded, registry=Registry())
     try:
         probes: tuple[Any, ...] = (None, {})
@@ -127,6 +143,24 @@ def _multiple_of(validator: Any, unit: float, value: Any, _schema: Any) -> Itera
 
     if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(unit)):
         yield ValidationError(f"{value!r} is not a multiple of {unit!r}")
+
+
+def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(value, "string") and not _compiled(pattern).search(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+@functools.lru_cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(WIDER.sub(_as_ecma, pattern))
+
+
+def _as_ecma(part: re.Match[str]) -> str:
+    if part[0].startswith("["):
+        return re.sub(r"\\.", lambda inner: IN_BRACKETS.get(inner[0], inner[0]), part[0])
+    return AS_ECMA.get(part[0], part[0])
 
 
 def _require_valid(schema: Any, validator_class: Any) -> None:
@@ -154,8 +188,16 @@ class _References:
         if id(schema.contents) in self._seen:
             return
         self._seen.add(id(schema.contents))
-        for keyword in REFERENCES if isinstance(schema.contents, Mapping) else ():
-            if isinstance(reference := schema.contents.get(keyword), str):
+        keywords = schema.contents if isinstance(schema.contents, Mapping) else {}
+        for pattern in keywords.get("patternProperties", ()):
+            try:  # the schema of draft 4 for schemas leaves it unchecked
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"patternProperties {pattern!r} is not a regex: {error}"
+                ) from error
+        for keyword in REFERENCES:
+            if isinstance(reference := keywords.get(keyword), str):
                 try:
                     found = resolver.lookup(reference)
                 except Unresolvable as error:

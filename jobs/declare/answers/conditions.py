@@ -1,13 +1,14 @@
 """Conditions on an answer: an HTTP status, or a filter over the answer's JSON."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from jsonpath.filter import FilterExpression
 from jsonpath.selectors import Filter, FilterContext
 
-from jobs.declare.answers.json_paths import NOT_COMPILED, STRICT, reading
+from jobs.declare.answers.json_paths import NOT_COMPILED, STRICT, reading, unread_pattern
 from jobs.errors import DeclarationError
 
 
@@ -56,6 +57,8 @@ def _filter(where: str, text: str) -> FilterExpression:
         raise DeclarationError(f"{where}: {text!r} reads nothing of the answer; {cure}")
     try:
         path = STRICT.compile(f"$[?{text}]")
+    except re.error as error:
+        raise unread_pattern(where, error) from error
     except NOT_COMPILED as error:
         raise DeclarationError(f"{where}: {text!r} is not a condition; {cure}") from error
     match [selector for segment in getattr(path, "segments", ()) for selector in segment.selectors]:

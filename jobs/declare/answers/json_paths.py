@@ -3,11 +3,13 @@
 Paths to a single place are walked step by step, because every answer of a day passes here.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import jsonpath
+from jsonpath.filter import StringLiteral
 from jsonpath.parse import Parser
 from jsonpath.segments import JSONPathChildSegment
 from jsonpath.selectors import IndexSelector, NameSelector
@@ -18,7 +20,17 @@ from jobs.errors import DeclarationError
 
 
 class _ExactParser(Parser):
-    """Reads the numbers of a filter exactly; the library reads them as 64-bit floats."""
+    """Reads the numbers of a filter exactly, and its patterns.
+
+    The library reads numbers as 64-bit floats, and by a pattern that it cannot read finds nothing.
+    """
+
+    def parse_function_extension(self, stream: TokenStream) -> Any:
+        called: Any = super().parse_function_extension(stream)
+        for literal in called.args if called.name in ("match", "search") else ():
+            if isinstance(literal, StringLiteral):
+                re.compile(literal.value)
+        return called
 
     def parse_integer_literal(self, stream: TokenStream) -> Any:
         return _exact(stream, super().parse_integer_literal)
@@ -44,6 +56,10 @@ STRICT, LENIENT = _Environment(strict=True), _Environment()
 NOT_COMPILED = (jsonpath.JSONPathError, TypeError, ValueError, OverflowError)
 
 
+def unread_pattern(where: str, error: re.error) -> DeclarationError:
+    return DeclarationError(f"{where}: {error.pattern!r} is not a pattern: {error}.")
+
+
 @contextmanager
 def reading() -> Iterator[None]:
     """Turn the library's errors on a document into ValueError; nesting is the only known reason."""
@@ -64,6 +80,8 @@ class JsonPath:
         """Raise DeclarationError, with the declaring field, for an invalid path."""
         try:
             self._compiled = (LENIENT if lenient else STRICT).compile(path)
+        except re.error as error:
+            raise unread_pattern(where, error) from error
         except NOT_COMPILED as error:
             raise DeclarationError(
                 f"{where}: {path!r} is not a JSON path; write it as $.a.b."

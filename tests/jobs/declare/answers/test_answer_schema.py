@@ -83,6 +83,37 @@ def test_a_number_is_a_multiple_by_its_decimal_digits(unit, value, fits, dialect
                 check(read_json(text))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fails"),
+    [
+        ("^[A-Z]{2}$", "DE", "DE\n"),
+        (r"^\d{2}$", "17", "\u0661\u0667"),
+        (r"^\D$", "\u0661", "1"),
+        (r"^[\d.]+$", "1.7", "\u0661.7"),
+        (r"^\w+$", "ab_1", "caf\u00e9"),
+        (r"^\W$", "\u00e9", "e"),
+        (r"^[\w$\]-]+$", "a-$]", "\u00e9"),
+        (r"^\$\d$", "$5", "5"),
+        (r"^\S+$", "\u00e9", "\u00a0"),
+    ],
+)
+def test_a_pattern_is_read_as_ecma_262_reads_it(pattern, fits, fails):
+    check = schema_check(load_schema({"items": {"pattern": pattern}}))
+    check([fits, 7])
+    with pytest.raises(ValueError, match=r"at \$\[0\] \(pattern\): .* does not match"):
+        check([fails])
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
+def test_dependencies_hold_in_every_dialect(dialect):
+    rules = {"dependencies": {"total": ["unit"], "unit": {"required": ["place"]}}}
+    check = schema_check(load_schema({**dialect, **rules}))
+    check({"total": 1, "unit": "EUR", "place": "Bonn"})
+    for answer in ({"total": 1}, {"unit": "EUR"}):
+        with pytest.raises(ValueError, match="it breaks the schema at"):
+            check(answer)
+
+
 class Undescribed(pydantic.BaseModel):
     act: Callable[[int], int]
 
@@ -112,6 +143,17 @@ OUTSIDE = {"properties": {"x": {"$ref": "#/$defs/a"}}}  # where draft 7 knows no
         ),
         ({**DRAFT_7, **OUTSIDE, "$defs": {"a": {"type": "text"}}}, "'text' is not valid"),
         ({**DRAFT_7, **OUTSIDE, "$defs": {"a": [1]}}, "is not of type 'object', 'boolean'"),
+        (
+            {"$schema": "http://json-schema.org/draft-03/schema#", "extends": {"type": "object"}},
+            "draft-03/schema#' is too old; write a schema of draft 4 or newer",
+        ),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-04/schema#",
+                "items": {"patternProperties": {"(a": {}}},
+            },
+            r"patternProperties '\(a' is not a regex: missing",
+        ),
         ({"$schema": 5}, r"\$.\$schema: 5 is not of type 'string'"),
         (json.loads('{"items":' * 400 + "{}" + "}" * 400), "schema is nested too deep to be check"),
         (Undescribed, "Undescribed.* has no JSON Schema: Cannot generate a JsonSchema for core"),

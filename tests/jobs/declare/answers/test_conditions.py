@@ -96,6 +96,12 @@ def test_several_filters_are_not_a_condition(wrong):
         Conditions("miss_when", [wrong])
 
 
+@pytest.mark.parametrize("wrong", ["match($.a, 'NO(NE')", r"$.b && search($.a, '\\p{Lu}')"])
+def test_a_pattern_that_no_answer_would_match_is_refused(wrong):
+    with pytest.raises(DeclarationError, match=r"^miss_when: .* is not a pattern: "):
+        Conditions("miss_when", [wrong])
+
+
 def test_a_status_is_not_a_condition_on_an_answer():
     conditions = Conditions("miss_when", [404, 410])
     assert conditions.statuses == {404, 410}

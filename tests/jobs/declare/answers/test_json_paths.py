@@ -56,3 +56,9 @@ def test_a_malformed_path_is_refused_with_the_name_of_its_field(text):
     with pytest.raises(DeclarationError) as error:
         JsonPath("batch.match", text)
     assert str(error.value) == f"batch.match: {text!r} is not a JSON path; write it as $.a.b."
+
+
+@pytest.mark.parametrize("text", ["$[?match(@.a, '(')].b", "$[?@.a =~ /(/].b"])
+def test_a_path_with_a_pattern_that_cannot_be_read_is_refused(text):
+    with pytest.raises(DeclarationError, match=r"^paths: x: '\(' is not a pattern: missing \)"):
+        JsonPath("paths: x", text, lenient=True)
