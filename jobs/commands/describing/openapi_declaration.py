@@ -152,7 +152,7 @@ class _Declaration:
             row,
             f"{self.operation.method} {self.operation.path}",
             others,
-            [f"{AS_WHOLE[0].upper()}{AS_WHOLE[1:]}."] if self.answer.is_taken_as_whole else [],
+            self._remarks(auth),
         )
 
     def _lines(self, auth: str | None) -> Iterator[str]:
@@ -276,22 +276,35 @@ class _Declaration:
         return fields
 
     def _headers(self) -> dict[str, str]:
-        needed = [
-            parameter
-            for parameter in self.operation.parameters
-            if parameter["in"] == "header" and parameter.get("required")
-        ]
-        known = {
+        return {name: as_text(value) for name, value in self._needed().items() if value is not None}
+
+    def _needed(self) -> dict[str, Any]:
+        """Return the required headers with their values, None for one that only the user knows."""
+        needed = {
             parameter["name"]: parameter.get("example")
             if (value := find_constant(parameter)) is None
             else value
-            for parameter in needed
+            for parameter in self.operation.parameters
+            if parameter["in"] == "header" and parameter.get("required")
         }
         return {
-            name: as_text(value)
-            for name, value in known.items()
-            if value is not None and name.lower() not in ("accept", "authorization", "content-type")
+            name: value
+            for name, value in needed.items()
+            if name.lower() not in ("accept", "authorization", "content-type")
         }
+
+    def _remarks(self, auth: str | None) -> list[str]:
+        whole = [f"{AS_WHOLE[0].upper()}{AS_WHOLE[1:]}."] if self.answer.is_taken_as_whole else []
+        unknown = [
+            name
+            for name, value in self._needed().items()
+            if value is None and quoted(name).lower() not in (auth or "").lower()
+        ]
+        return whole + [
+            f"The service requires the header {name}, and the document gives no value for it: "
+            "write it into headers=."
+            for name in unknown
+        ]
 
     def _key_type(self, parameter: Mapping[str, Any]) -> str:
         schema = self.document.merged(parameter.get("schema", {}))

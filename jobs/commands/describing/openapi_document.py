@@ -198,10 +198,14 @@ class OpenApi:
                         return self.merged(content["schema"]), has_link
         return None, False
 
-    def merged(self, schema: Any) -> dict[str, Any]:
-        """Return a schema resolved, with the properties of its allOf, or of the first choice."""
+    def merged(self, schema: Any, around: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Return a schema resolved, with the properties of its allOf, or of the first choice.
+
+        A child is often in the oneOf of its parent, which is in the allOf of the child; `around`
+        has the ids of the schemas whose part this is.
+        """
         schema = self.resolve(schema)
-        if not isinstance(schema, dict):
+        if not isinstance(schema, dict) or id(schema) in around:
             return {}
         merged = {
             name: value for name, value in schema.items() if name not in ("allOf", "properties")
@@ -210,7 +214,7 @@ class OpenApi:
         choices = [choice for kind in ("oneOf", "anyOf") for choice in schema.get(kind, ())]
         real = [choice for choice in choices if self.resolve(choice).get("type") != "null"]
         for part in [*schema.get("allOf", ()), *real[:1]]:
-            known = self.merged(part)
+            known = self.merged(part, (*around, id(schema)))
             properties = known.pop("properties", {}) | properties
             merged = known | merged
         return merged | ({"properties": properties} if properties else {})

@@ -7,7 +7,12 @@ from typing import Any
 from jobs.commands.describing.openapi_texts import quoted
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
-FORMATS = {"int32": "INT", "date": "DATE", "date-time": "TIMESTAMP"}
+# of another type, as date-time of an integer in seconds, a format changes nothing
+FORMATS = {
+    ("integer", "int32"): "INT",
+    ("string", "date"): "DATE",
+    ("string", "date-time"): "TIMESTAMP",
+}
 
 
 def child(path: str, name: str) -> str:
@@ -27,7 +32,8 @@ def may_be_null(schema: Mapping[str, Any]) -> bool:
 
 
 def key_type(schema: Mapping[str, Any]) -> str:
-    return FORMATS.get(schema.get("format", ""), TYPES.get(schema_type(schema), "STRING"))
+    kind = schema_type(schema)
+    return FORMATS.get((kind, schema.get("format", "")), TYPES.get(kind, "STRING"))
 
 
 def column_type(schema: Mapping[str, Any]) -> str:

@@ -397,6 +397,18 @@ def test_only_required_headers_are_sent_and_booleans_are_lower_case(tmp_path):
     assert row == {"id": 42}
 
 
+def test_a_required_header_without_a_value_is_named_in_a_remark(tmp_path):
+    inputs = [parameter("id"), parameter("X-Request", "header"), parameter("X-Key", "header")]
+    key = {"type": "apiKey", "in": "header", "name": "x-key"}
+    secured = {"components": {"securitySchemes": {"key": key}}, "security": [{"key": []}]}
+    declared(tmp_path, "/c/{id}", inputs, of(name=TEXT), **secured)
+    (remark,) = describe(OpenApi(tmp_path / "spec.json")).remarks
+    assert remark == (
+        "The service requires the header X-Request, and the document gives no value for it: write "
+        "it into headers=."
+    )
+
+
 @pytest.mark.parametrize("name", ["date", "class", "2nd", "Date"])
 def test_names_that_are_invalid_in_a_declaration_are_changed(tmp_path, name):
     path, at = f"/class/{{{name}}}", [parameter(name)]
@@ -430,6 +442,26 @@ def test_a_field_whose_name_begins_with_a_digit_is_a_column(tmp_path):
         "coins_24h_low": '$["24h"].low',
         "coins_52_week_high": '$["52WeekHigh"]',
     }
+
+
+def test_a_format_of_another_type_changes_no_column(tmp_path):
+    answer = of(
+        at={"type": "integer", "format": "date-time"}, day={"type": "string", "format": "date"},
+        many={"type": "string", "format": "int32"}, few={"type": "integer", "format": "int32"},
+    )  # fmt: skip
+    _, lookup, _ = declared(tmp_path, "/c/{id}", [parameter("id")], answer)
+    kinds = {column.name: column.spark_type for column in lookup.columns}
+    assert kinds == {"at": "BIGINT", "day": "DATE", "many": "STRING", "few": "INT"}
+
+
+def test_a_child_among_the_choices_of_its_parent_is_read_once(tmp_path):
+    child = {"allOf": [{"$ref": "#/components/schemas/Parent"}, of(name=TEXT)]}
+    parent = {**of(id=NUMBER), "oneOf": [{"$ref": "#/components/schemas/Child"}]}
+    schemas = {"components": {"schemas": {"Parent": parent, "Child": child}}}
+    for name in ("Parent", "Child"):
+        answer = {"$ref": f"#/components/schemas/{name}"}
+        _, lookup, _ = declared(tmp_path, "/c/{key}", [parameter("key")], answer, **schemas)
+        assert {column.name for column in lookup.columns} == {"id", "name"}
 
 
 def test_a_query_with_a_default_of_several_values_is_refused_as_that(tmp_path):
