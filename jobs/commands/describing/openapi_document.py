@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import yaml  # type: ignore[import-untyped]  # it is not typed
 
+from jobs.commands.describing.openapi_schemas import TYPES, schema_type
 from jobs.errors import DeclarationError
 
 DEEPEST = 20  # references in a row; more are a circle
@@ -213,8 +214,11 @@ class OpenApi:
         properties = dict(schema.get("properties", {}))
         choices = [choice for kind in ("oneOf", "anyOf") for choice in schema.get(kind, ())]
         real = [choice for choice in choices if self.resolve(choice).get("type") != "null"]
-        for part in [*schema.get("allOf", ()), *real[:1]]:
-            known = self.merged(part, (*around, id(schema)))
+        inside = (*around, id(schema))
+        parts = [self.merged(part, inside) for part in schema.get("allOf", ())]
+        if real:
+            parts.append(_first_of([self.merged(choice, inside) for choice in real]))
+        for known in parts:
             properties = known.pop("properties", {}) | properties
             merged = known | merged
         return merged | ({"properties": properties} if properties else {})
@@ -224,6 +228,29 @@ class OpenApi:
         ways = operation.declared.get("security", self._whole.get("security", []))
         schemes = self._whole.get("components", {}).get("securitySchemes", {})
         return [[self.resolve(schemes[name]) for name in way if name in schemes] for way in ways]
+
+
+def _first_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first choice without what another contradicts: required names, a plain type.
+
+    Where a vendor offers an id or its object, it sends the object only to who asks for it.
+    """
+    first, *others = choices
+    required = [
+        name
+        for name in first.get("required", ())
+        if all(name in other.get("required", ()) for other in others)
+    ]
+    plain = {
+        (schema_type(choice), choice.get("format"))
+        for choice in choices
+        if schema_type(choice) in TYPES
+    }
+    unsure = {"required"} | ({"format"} if len(plain) > 1 else set())
+    unsure |= {"type"} if len({kind for kind, _ in plain}) > 1 else set()
+    return {name: value for name, value in first.items() if name not in unsure} | (
+        {"required": required} if required else {}
+    )
 
 
 def find_constant(parameter: Mapping[str, Any]) -> Any:

@@ -464,6 +464,20 @@ def test_a_child_among_the_choices_of_its_parent_is_read_once(tmp_path):
         assert {column.name for column in lookup.columns} == {"id", "name"}
 
 
+def test_only_what_all_choices_share_is_required_or_has_a_type(tmp_path):
+    moment = {"type": "string", "format": "date-time"}
+    first = of("id", "name", id=TEXT, name=TEXT)
+    fields = of(at={"anyOf": [moment, NUMBER]}, day={"oneOf": [moment, TEXT]})
+    whose = {"anyOf": [TEXT, of(name=TEXT)]}
+    answer = {"properties": fields["properties"], "oneOf": [first, of("id", id=TEXT)]}
+    answer["properties"] |= {"whose": whose, "none": {"anyOf": [moment, {"type": "null"}]}}
+    _, lookup, _ = declared(tmp_path, "/c/{key}", [parameter("key")], answer)
+    kinds = {column.name: column.spark_type for column in lookup.columns}
+    plain = dict.fromkeys(("id", "name", "day", "whose"), "STRING")
+    assert kinds == plain | {"none": "TIMESTAMP"}
+    assert lookup.required == ("id",)
+
+
 def test_a_query_with_a_default_of_several_values_is_refused_as_that(tmp_path):
     asked = [parameter("id"), parameter("only", "query", {"type": "array", "default": ["a"]})]
     with pytest.raises(DeclarationError, match=r"the default \['a'\], which is not a single value"):
