@@ -44,7 +44,7 @@ class PrintableOutput:
 
 
 def open_closed_streams() -> None:
-    """Open the null device for each standard stream that is closed, as by `2>&-`.
+    """Open the null device for each standard stream that is closed, for example by `2>&-`.
 
     Otherwise a file of the run would get the stream's number, and what libraries and Java print.
     """

@@ -1,4 +1,4 @@
-"""Finds columns that lost all their values, as by a misspelt path."""
+"""Finds columns that lost all their values, for example by a misspelt path."""
 
 from collections import Counter
 from collections.abc import Mapping

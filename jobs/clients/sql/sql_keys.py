@@ -148,7 +148,7 @@ class ColumnTypes:
             return (
                 f"keys.{column}: the column {column} of {self._lookup.table} is "
                 f"{self.types[column]}, which the driver does not compare with text. "
-                f"Write a select, as with WHERE CAST({column} AS text) = :{column}."
+                f"Write a select, such as WHERE CAST({column} AS text) = :{column}."
             )
         if kind is None or key is None or self._is_comparable(kind, key):
             return None

@@ -127,5 +127,5 @@ def _require_files(files: Sequence[str], named: str) -> None:
     missing = [file for file in files if not is_there(file)]
     if missing:
         raise DeclarationError(
-            f"{named}: its files are removed, as by vacuum: {listed(missing, 1)}."
+            f"{named}: its files are removed, perhaps by vacuum: {listed(missing, 1)}."
         )

@@ -28,19 +28,19 @@ def explain_error(error: Exception) -> str:
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
     if KILLED in text:
         return (
-            "a Python worker of Spark was killed in each attempt of its task, as by a lack of "
-            "memory. Run fewer tasks "
-            "at once, or give them more memory; what was answered is in the ledger."
+            "a Python worker of Spark was killed in each attempt of its task, perhaps for lack of "
+            "memory. Run fewer tasks at once, or give them more memory; answers so far are in the "
+            "ledger."
         )
     if STOPPED in text:
         return (
-            "Spark ended the application, as where its master does not answer or kills it; the log "
-            "says why. What was answered is in the ledger."
+            "Spark ended the application, perhaps because its master did not answer or killed it; "
+            "the log says why. Answers so far are in the ledger."
         )
     if _is_of_the_gateway(error):
         return (
-            "Spark's Java ended or was killed, as by a lack of memory. Give the machine or the "
-            "container more memory, or Java less; what was answered is in the ledger."
+            "Spark's Java ended or was killed, perhaps for lack of memory. Give the machine or the "
+            "container more memory, or Java less; answers so far are in the ledger."
         )
     return cause
 

@@ -49,7 +49,7 @@ def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -
     files, dropped = (made.files, made.dropped_files) if made else ((), ())
     if gone := next((file for file in (*files, *dropped) if not is_there(file)), None):
         raise TidegateError(
-            f"{enrichment.name}: {gone}, windows of {day}, is gone, as by a vacuum. {again}"
+            f"{enrichment.name}: {gone}, windows of {day}, is gone, perhaps by a vacuum. {again}"
         )
     _replace(dropped_table_path(enrichment, window), dropped, day, by=[partition])
     _replace(table_of(enrichment, window), files, day, by=[partition, INPUT_DAY])

@@ -175,7 +175,9 @@ def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[st
         worker.join(GONE_WITHIN)
     if worker is None or worker.is_alive():
         return CANCELLED, "somebody cancelled the run; its program was stopped.", again
-    reason = "the process of the run was killed, as by a lack of memory; its program was stopped."
+    reason = (
+        "the process of the run was killed, perhaps for lack of memory; its program was stopped."
+    )
     if "dagster/retry_number" in context.run.tags:
         return FAILED, reason, again
     return CRASHED, reason, KILLED_RUN

@@ -1,4 +1,4 @@
-"""Reports days published without Dagster, as by `tidegate run`, so that they are materialized.
+"""Materializes days that were published without Dagster, for example by `tidegate run`.
 
 The publications come from the table's history, by version; their figures from the record of each
 run.
@@ -180,8 +180,9 @@ def _made_of_day(
 
 
 def _failed_later(record: DayRecord) -> bool:
-    """Return whether the run failed after its commit, as where an Iceberg table cannot be written:
-    its report says what to do.
+    """Return whether the run failed after its commit; its report says what to do.
+
+    An Iceberg table that cannot be written is an example.
     """
     if record.state == PUBLISHED:
         return False

@@ -47,9 +47,9 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Ends runs whose process is gone, as after the machine went down, so that "
         "their slots are free and they are started once more; a day whose run ended silently is "
-        "reported as failed, or as tried again. Days published without Dagster, as by `tidegate "
-        "run`, are materialized with their figures. The check published_in_time is answered when a "
-        "deadline passes, and when the day is published after all.",
+        "reported as failed, or as tried again. Days published without Dagster, for example by "
+        "`tidegate run`, are materialized with their figures. The check published_in_time is "
+        "answered when a deadline passes, and when the day is published after all.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance, began = context.instance, utc_now()

@@ -402,10 +402,10 @@ def test_a_text_that_ltree_refuses_is_an_error_of_that_key_only(lookup_in):
 def test_a_column_whose_driver_takes_no_text_is_refused_with_the_cure(lookup_in, kind, batch_size):
     declare = lookup_in(f"CREATE TABLE odd (k {kind}, n INT)")
     declared = declare(table="odd", keys={"k": "k"}, returns="n INT", batch_size=batch_size)
-    with pytest.raises(DeclarationError, match="as with WHERE CAST"):
+    with pytest.raises(DeclarationError, match="such as WHERE CAST"):
         asyncio.run(inspect(declared, {"k": "string"}))
     (refused,) = ask(declared, ("05:00",))
-    assert "Write a select, as with WHERE CAST(k AS text) = :k." in str(refused)
+    assert "Write a select, such as WHERE CAST(k AS text) = :k." in str(refused)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])

@@ -133,9 +133,9 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     (how,) = found
     assert how.code == 1
     assert how.reason == (
-        "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. "
-        "Run fewer tasks at "
-        f"once, or give them more memory; what was answered is in the ledger. The run's log: {LOG}"
+        "a Python worker of Spark was killed in each attempt of its task, perhaps for lack of "
+        "memory. Run fewer tasks at once, or give them more memory; answers so far are in the "
+        f"ledger. The run's log: {LOG}"
     )
 
 
@@ -155,7 +155,7 @@ def test_an_application_that_its_master_ended_is_reported_as_such():
         "This stopped SparkContext was created at:\n"
     )
     assert explain_error(error).startswith(
-        "Spark ended the application, as where its master does not answer"
+        "Spark ended the application, perhaps because its master did not answer"
     )
 
 
@@ -194,5 +194,5 @@ def test_a_java_that_was_killed_is_reported_as_such():
     for _ in range(2):  # over the connection that Java left, and over a new one
         with pytest.raises(Exception, match=r".+") as failed:
             gateway.jvm.java.lang.System.currentTimeMillis()
-        assert explain_error(failed.value).startswith("Spark's Java ended or was killed, as by a")
+        assert explain_error(failed.value).startswith("Spark's Java ended or was killed, perhaps")
     gateway.shutdown()

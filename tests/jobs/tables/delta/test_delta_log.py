@@ -1,4 +1,4 @@
-"""A table whose log is damaged, as by a power cut, and what is on the disk when a day is called
+"""A table whose log is damaged, for example by a power cut, and what is on the disk when a day is called
 published.
 """
 
