@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin
 
 from multidict import MultiMapping
 from yarl import URL
@@ -146,7 +147,10 @@ class PageReader:
         if not isinstance(value, str):  # such as an object with the address
             raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page")
         try:
-            link = current.join(URL(value)).with_fragment(None)
+            # as text, because yarl would undo escapes of the current page's path
+            written = urljoin(str(current), value)
+            link = URL(written).with_fragment(None)
+            page = URL(with_escapes(written, OF_ADDRESSES), encoded=True).with_fragment(None)
             elsewhere = link.origin()
         except (ValueError, TypeError) as error:
             raise self._wrong(
@@ -163,8 +167,6 @@ class PageReader:
                 f"the next page is at {link.raw_path!r}, which is not below the "
                 "service's url; it is not requested"
             )
-        as_written = URL(with_escapes(value, OF_ADDRESSES), encoded=True)
-        page = current.join(as_written).with_fragment(None)
         is_same = URL(str(page)) == URL(str(link)) and not leads_elsewhere(page.raw_path)
         return page if is_same else link
 

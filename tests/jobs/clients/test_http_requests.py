@@ -282,6 +282,16 @@ def test_the_path_of_a_link_to_a_page_is_sent_as_the_service_gave_it(service, li
     assert ask(paged(service, pages), ("a;b",)) == [(["1", "2"], None)]
 
 
+@pytest.mark.parametrize("link", ["next", "../a%2Fb/next", "./next#2"])
+def test_a_relative_link_of_a_page_keeps_the_escapes_of_its_path(service, link):
+    pages = {
+        "/places/a%2Fb/list": {"stops": STOPS("1"), "next": link},
+        "/places/a%2Fb/next": {"stops": STOPS("2")},
+    }
+    declared = paged(service, pages, request="GET /places/{q}/list")
+    assert ask(declared, ("a/b",)) == [(["1", "2"], None)]
+
+
 def test_a_link_to_a_page_may_spell_the_host_of_the_service_in_another_case(service):
     url = service.url.replace("127.0.0.1", "LocalHost")
     pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
