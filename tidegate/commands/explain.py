@@ -82,10 +82,10 @@ def _lines(found: Explained) -> Iterator[str]:
 def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
     yield "columns", _pairs(lookup.columns)
     yield "error", lookup.error or ""
-    parts = lookup.key or dict.fromkeys(lookup.expressions)
-    for part, value in parts.items():  # it may have had another name when the day was written
-        expression = lookup.expressions.get(part)
-        yield "key", f"{part}={_shown(value)}{f'  from {expression}' if expression else ''}"
+    for part in lookup.key or lookup.expressions:
+        value = "" if lookup.key is None else f"={_shown(lookup.key[part])}"
+        expression = lookup.expressions.get(part)  # it may have had another name when written
+        yield "key", f"{part}{value}{f'  from {expression}' if expression else ''}"
     yield "", lookup.key_text or ""
     if lookup.key_text is not None:
         request = lookup.request or "not shown: its key is personal (--show-personal)"

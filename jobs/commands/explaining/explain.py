@@ -37,7 +37,8 @@ SOURCES = {
 
 NO_KEY = "the row has no key to call for"
 NOT_ASKED = (
-    "not asked: its condition does not hold, a vendor before it has the answer, or it has no key"
+    "not asked: its condition does not hold, a vendor before it answered or failed, or the row has "
+    "no key"
 )
 
 
@@ -53,7 +54,7 @@ class ExplainedLookup(Facts):
     source: str | None  # call, ledger, shared; None: nothing answered
     error: str | None
     expressions: dict[str, str]  # part of the key -> its Spark SQL
-    key: dict[str, Any] | None  # as written; without values if it is personal
+    key: dict[str, Any] | None  # as written; without values if it is personal; None: not known
     key_text: str | None  # as the ledger stores it; None: no key, or a part of it is null
     request: str | None  # as declared now; None: no call, or it is personal
     attempts: int
@@ -178,6 +179,8 @@ def _explained(
         # its parts may have had other names when the day was written
         parts = lookup.keys if lookup.keys.keys() == key.keys() else key
         text = key_text(tuple(key[part] for part in parts), hidden=is_hidden)
+    elif key is not None and lookup.when is not None and set(key.values()) == {None}:
+        key = None  # without a call, the file has null keys
     record, stored = _find_answer(enrichment, lookup, text, at)
     source = row.get(schema.source(name))
     run_id = record["run_id"].removesuffix(OF_KEYS) if record else None
@@ -226,7 +229,7 @@ def _find_answer(
     folder = declared_folder(enrichment, lookup)
     if folder is None:
         return None, "no ledger is declared"
-    if text is None:  # without a call, the file has null keys
+    if text is None:
         return None, NO_KEY if lookup.when is None else NOT_ASKED
     is_replaced = False
     for version in (folder, *other_versions(folder)):

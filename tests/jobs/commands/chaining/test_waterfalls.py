@@ -266,8 +266,22 @@ def test_an_answer_of_a_vendor_is_explained_beside_that_vendor(firms):
     ]
     assert not any(name.startswith(("a_", "b_")) for name in found.row)
     assert found.lookups[1].stored == (
-        "not asked: its condition does not hold, a vendor before it has the answer, or it has no key"
+        "not asked: its condition does not hold, a vendor before it answered or failed, or the row "
+        "has no key"
     )
+
+
+def test_explain_claims_no_key_of_a_vendor_that_was_not_asked(firms, capsys):
+    """The vendor before it failed, so the files hold no key for it although the row has one."""
+    firms.declare(SPILLED.replace(', spill_on=["error"]', ""))
+    firms.vendors.answers = {("a", "x"): 500}
+    firms.write_input({"key": ["x", "y", "z"]})
+    assert firms.run() == 0
+    assert explain(firms.enrichment, {"number": "0"}).lookups[1].key is None
+    assert main(["explain", "firms", "--package", "chained", "--row", "number=0"]) == 0
+    told = capsys.readouterr().out
+    assert "key from key" in " ".join(told.split()) and "key=null" not in told
+    assert "a vendor before it answered or failed" in " ".join(told.split())
 
 
 def test_a_failure_that_the_next_vendor_repaired_does_not_count_in_the_tolerance(firms):
