@@ -23,12 +23,14 @@ class EarlierDay:
         sketches: By lookup and column, of its run with the most answers by call.
         values: The rows with a value by lookup and column, of its last run.
         paths: By lookup and column, where its last run found the values in the answers.
+        kept: The rows that its last run published again unchanged.
     """
 
     figures: DayMetrics
     sketches: dict[str, dict[str, Any]] = field(default_factory=dict)
     values: dict[str, dict[str, int]] = field(default_factory=dict)
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
+    kept: int = 0
 
     def column(self, lookup: str, column: str) -> tuple[str | None, int, int]:
         """Return a column's path, its rows with a value, and the rows with an answer.
@@ -83,6 +85,7 @@ def published_day(
             for lookup in _declared(latest).get("lookups", ())
             if lookup.get("paths")
         },
+        (latest.get("facts", {}).get("changes") or {}).get("kept", 0),
     )
 
 

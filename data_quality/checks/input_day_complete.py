@@ -26,7 +26,7 @@ class InputDayComplete(Check):
         name = DayName.read(day.facts.day)
         weeks = name.earlier(range(7, 7 * WEEKS_OF_HISTORY + 1, 7)) if name else []
         before = [day.earlier[week].figures.rows_in for week in weeks if week in day.earlier]
-        last = 0 if day.published is None else day.published.figures.rows_in
+        last = 0 if day.published is None else day.published.figures.rows_in + day.published.kept
         if not before and last and not day.input.rows and not day.facts.rows_kept:
             text = f"{counted(0, 'row')}; {counted(last, 'row')} as the day is published"
             return Finding(False, text, last, 0, "at least 1 row")

@@ -20,6 +20,7 @@ from jobs.schema.records import (
     ExpectationFacts,
     LookupMetrics,
     RequestMetrics,
+    RowChanges,
 )
 
 pytestmark = pytest.mark.spark
@@ -272,7 +273,9 @@ def test_a_personal_value_is_not_in_the_reason_why_an_expectation_could_not_run(
     assert not any(text in not_run.sentence for text in texts)
 
 
-def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
+def keep(
+    day: str, *, rows: int, misses: int, state: str = "published", kept: int | None = None
+) -> None:
     from pathlib import Path
 
     facts = honest_day(Path("/nowhere"), sizes=()).facts()
@@ -282,7 +285,10 @@ def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
         ),
     )
     record = DayRecord(
-        replace(facts, day=day), DayMetrics(rows, rows, 0, lookups), state=state, published_at=day
+        replace(facts, day=day, changes=None if kept is None else RowChanges(rows, 0, 0, 0, kept)),
+        DayMetrics(rows, rows, 0, lookups),
+        state=state,
+        published_at=day,
     )
     path = Path("data/runs/flights_enriched") / day / "r1.json"
     path.parent.mkdir(parents=True)
@@ -322,6 +328,17 @@ def test_an_empty_day_that_had_rows_before_warns_also_without_earlier_days(
     rows = judged()
     assert (rows.status, rows.holds_back) == ("failed", False)
     assert rows.sentence == "0 rows; 200 rows as the day is published"
+
+
+def test_a_table_of_changed_rows_that_becomes_empty_warns_of_all_rows_that_readers_had(
+    spark, tmp_path, monkeypatch
+):
+    """Its last run enriched none of them: only rows left it."""
+    monkeypatch.chdir(tmp_path)
+    facts, _ = honest_day(tmp_path, event_time=False, sizes=(0,)).write()
+    keep(DAY, rows=0, misses=0, kept=4)
+    verdicts = {verdict.check: verdict for verdict in check(spark, facts).verdicts}
+    assert verdicts["input_day_complete"].sentence == "0 rows; 4 rows as the day is published"
 
 
 def test_a_called_answer_that_is_missing_in_the_ledger_is_reported(spark, tmp_path):
