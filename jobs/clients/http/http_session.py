@@ -341,8 +341,10 @@ class ServiceSession:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""
         if not answer or answer.isspace():
             message = self.masked(f"{response.status} {response.reason}").rstrip()
-            cure = f"; where that means no such key, write {response.status} into miss_when"
-            empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"
+            empty = f"{message}: the answer has no body"
+            if response.status != 200 and not self._in_items:
+                miss = f"declare {response.status} as a miss (miss_when; in a function miss=)"
+                empty += f"; where that means no such key, {miss}"
             raise Unclear(empty) if is_whole else CallFailed(empty, passing=True)
         try:
             return loaded(answer, response.charset)

@@ -103,6 +103,15 @@ def test_many_keys_are_one_request_and_each_has_its_own_answer(service, geocoder
     assert geocoder.batches == [["a", "bb", "ccc"]]
 
 
+def test_a_batch_without_a_body_is_not_advised_to_declare_its_status_as_a_miss(service, geocoder):
+    async def nothing(_request):
+        return web.Response(status=204)
+
+    service.answer = nothing
+    (failure,) = ask(lookup(service.url), "oslo")
+    assert str(failure) == "204 No Content: the answer has no body"  # a batch takes conditions only
+
+
 def test_equal_keys_are_items_of_their_own(service, geocoder):
     assert ask(lookup(service.url), "a", "a") == [(1.0,), (1.0,)]
     assert geocoder.batches == [["a", "a"]]

@@ -235,8 +235,8 @@ def test_an_empty_response_is_reported_as_empty(service):
     replies(service, lambda: web.Response(status=204))
     (failure,) = ask(lookup(service.url), ("ZRH",))
     assert str(failure) == (
-        "204 No Content: the answer has no body; where that means no such key, write 204 into "
-        "miss_when"
+        "204 No Content: the answer has no body; where that means no such key, declare 204 as a "
+        "miss (miss_when; in a function miss=)"
     )
     assert not failure.passing
     replies(service, lambda: web.Response(body=b" \n"))
