@@ -70,9 +70,8 @@ def difference_lines(found: Difference) -> Iterator[str]:
     for change in found.columns:
         yield f"{change.column}  {counted(change.cells, 'cell')}"
         for example in change.examples:
-            yield from entry(
-                "", f"{_pairs(example['row'])}  {example['from']} -> {example['to']}", 2
-            )
+            change_text = f"{_shown(example['from'])} -> {_shown(example['to'])}"
+            yield from entry("", f"{_pairs(example['row'])}  {change_text}", 2)
     for name, examples in (("added", found.added_rows), ("removed", found.removed_rows)):
         if examples:
             yield from entry(f"{name}: ", ", ".join(map(_pairs, examples)), 0)
@@ -91,7 +90,11 @@ def _outcomes(before: Side, after: Side) -> Iterator[tuple[str, str, str]]:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    return " ".join(f"{name}={_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 COMMAND = Command(_add_arguments, _run)

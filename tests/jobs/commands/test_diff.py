@@ -101,6 +101,14 @@ def test_a_held_back_run_is_compared_with_what_readers_see(towns, capsys):
     assert found["after"]["version"] is None
 
 
+def test_diff_prints_a_null_cell_as_null(towns, monkeypatch, capsys):
+    draw = random.Random(0)
+    version(towns, draw, {1: (None, "ok")}, "first", monkeypatch)
+    version(towns, draw, {1: (1.5, "ok")}, "second", monkeypatch)
+    assert main(["diff", "towns", DAY, "--package", "declared"]) == 0
+    assert "  number=1 null -> 1.5" in capsys.readouterr().out.splitlines()
+
+
 def test_diff_names_a_new_column_and_hides_personal_values(towns):
     towns.declare(pii=["town"])
     towns.publish(DAY, [1, 2], run_id="first")
