@@ -50,6 +50,17 @@ def _exact(stream: TokenStream, parse: Callable[[TokenStream], Any]) -> Any:
 class _Environment(jsonpath.JSONPathEnvironment):
     parser_class = _ExactParser
 
+    def getitem(self, obj: Any, key: Any) -> Any:
+        """Return a part of a list or object; a text has no slices, which would be its letters."""
+        is_cut = isinstance(obj, str) and isinstance(key, slice)
+        return () if is_cut else super().getitem(obj, key)
+
+    def compare(self, left: Any, operator: str, right: Any) -> bool:
+        """Compare as RFC 9535, where booleans have no order: to Python False is less than 1."""
+        if isinstance(left, bool) or isinstance(right, bool):
+            operator = {"<": "", ">": "", "<=": "==", ">=": "=="}.get(operator, operator)
+        return bool(super().compare(left, operator, right))
+
 
 STRICT, LENIENT = _Environment(strict=True), _Environment()
 # the last two: of a number beyond all floats

@@ -90,6 +90,23 @@ def test_numbers_are_compared_digit_for_digit(sign, left, right):
     assert Conditions("miss_when", ["$.both == $.other"]).hold_for(answer) is is_equal
 
 
+@pytest.mark.parametrize(
+    ("condition", "left", "holds"),
+    [
+        ("$.left < 1", False, False),
+        ("$.left > 0", True, False),
+        ("$.left <= 1", True, False),
+        ("$.left < true", 0, False),
+        ("$.left < true", False, False),
+        ("$.left >= true", True, True),
+        ("$.items[?@.left < 1]", False, False),
+    ],
+)
+def test_a_boolean_is_neither_less_nor_greater_than_a_value(condition, left, holds):
+    answer = {"left": left, "items": [{"left": left}]}
+    assert Conditions("miss_when", [condition]).hold_for(answer) is holds
+
+
 @pytest.mark.parametrize("wrong", ["$.a, ?$.b", "$.a][?$.b"])
 def test_several_filters_are_not_a_condition(wrong):
     with pytest.raises(DeclarationError, match=r"^miss_when: .* is more than one condition"):

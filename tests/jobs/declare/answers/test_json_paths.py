@@ -51,6 +51,11 @@ def test_a_path_that_may_pick_several_gives_the_first_or_all(text, first, all_of
     assert path.values(document) == all_of
 
 
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_text_has_no_slices(lenient):
+    assert JsonPath("paths", "$.names[0:2]", lenient=lenient).values({"names": "Rome"}) == []
+
+
 @pytest.mark.parametrize("text", ["a.b", "$.", "$[", "$[?@ < 1e999]", "", 7, None])
 def test_a_malformed_path_is_refused_with_the_name_of_its_field(text):
     with pytest.raises(DeclarationError) as error:
