@@ -91,9 +91,7 @@ def arrow_expression(text: str, types: pa.Schema) -> Values | None:
         if _joins_literals(text):
             return None
         tree = sqlglot.parse_one(text, read="spark")
-        compiled = _Compiler({name.lower(): types.field(name) for name in types.names}).compile(
-            tree
-        )
+        compiled = _Compiler({field.name.lower(): field for field in types}).compile(tree)
     except (_NeedsSparkError, sqlglot.errors.SqlglotError):
         return None
     return None if compiled.kind == pa.null() else compiled
@@ -142,7 +140,8 @@ class _Compiler:
     """
 
     def __init__(self, columns: Mapping[str, pa.Field]) -> None:
-        self._columns = columns
+        # by this name, as `compile` would take _columns for the method of sqlglot's node Columns
+        self._columns_by_name = columns
 
     def compile(self, node: Any) -> Values:
         """Compile a node.
@@ -161,9 +160,10 @@ class _Compiler:
     def _column(self, node: exp.Column | exp.Dot) -> Values:
         """Compile a column, or a field of a struct, as in `customer.address.town`."""
         column, *fields = (part.name.lower() for part in node.parts)
-        if column not in self._columns:
+        if column not in self._columns_by_name:
             raise _NeedsSparkError(repr(node))
-        values: Values = ColumnValues(self._columns[column].name, self._columns[column].type)
+        known = self._columns_by_name[column]
+        values: Values = ColumnValues(known.name, known.type)
         for field in fields:
             kind = values.kind
             names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
@@ -225,16 +225,16 @@ class _Compiler:
         if node.expression or node.args.get("collation") or side is None:
             raise _NeedsSparkError(repr(node))
         trim = functools.partial(side, characters=SPACE)
-        return _apply(trim, pa.string(), [self._cast_to_kind(node.this, pa.string())])
+        return _apply(trim, pa.string(), [self._compile_as(node.this, pa.string())])
 
     def _lower(self, node: exp.Lower) -> Values:
-        return _apply(lower, pa.string(), [self._cast_to_kind(node.this, pa.string())])
+        return _apply(lower, pa.string(), [self._compile_as(node.this, pa.string())])
 
     def _upper(self, node: exp.Upper) -> Values:
-        return _apply(upper, pa.string(), [self._cast_to_kind(node.this, pa.string())])
+        return _apply(upper, pa.string(), [self._compile_as(node.this, pa.string())])
 
     def _substring(self, node: exp.Substring) -> Values:
-        text = self._cast_to_kind(node.this, pa.string())
+        text = self._compile_as(node.this, pa.string())
         start, length = (_count_in(node.args.get(name)) for name in ("start", "length"))
         if start is None or (length is None and node.args.get("length") is not None):
             raise _NeedsSparkError(repr(node))
@@ -244,14 +244,14 @@ class _Compiler:
         return _apply(cut, pa.string(), [text])
 
     def _splitpart(self, node: exp.SplitPart) -> Values:
-        text = self._cast_to_kind(node.this, pa.string())
+        text = self._compile_as(node.this, pa.string())
         mark, number = _text_in(node.args.get("delimiter")), _count_in(node.args.get("part_index"))
         if not mark or not number:
             raise _NeedsSparkError(repr(node))
         return _apply(functools.partial(split_part, mark, number), pa.string(), [text])
 
     def _replace(self, node: exp.Replace) -> Values:
-        text = self._cast_to_kind(node.this, pa.string())
+        text = self._compile_as(node.this, pa.string())
         old, new = _text_in(node.args.get("expression")), _text_in(node.args.get("replacement"))
         if not old or new is None:
             raise _NeedsSparkError(repr(node))
@@ -291,22 +291,21 @@ class _Compiler:
         return _apply(null_where, value.kind, [value, equal])
 
     def _case(self, node: exp.Case) -> Values:
-        conditions = []
-        for branch in node.args["ifs"]:
-            if node.this is None:
-                conditions.append(self._cast_to_kind(branch.this, pa.bool_()))
-            else:
-                subject = self.compile(node.this)
-                conditions.append(self._compared(pc.equal, subject, self.compile(branch.this)))
-        default = node.args.get("default")
-        values = [branch.args["true"] for branch in node.args["ifs"]]
-        return self._chosen(conditions, [*values, default or exp.Null()])
+        branches = node.args["ifs"]
+        tests = [branch.this for branch in branches]
+        if node.this is None:
+            conditions = self._conditions(*tests)
+        else:
+            subject = self.compile(node.this)
+            conditions = [self._compared(pc.equal, subject, self.compile(test)) for test in tests]
+        results = [branch.args["true"] for branch in branches]
+        return self._chosen(conditions, [*results, node.args.get("default") or exp.Null()])
 
     def _if(self, node: exp.If) -> Values:
         if node.args.get("false") is None:  # Spark's `if` has three arguments
             raise _NeedsSparkError(repr(node))
-        condition = self._cast_to_kind(node.this, pa.bool_())
-        return self._chosen([condition], [node.args["true"], node.args["false"]])
+        results = [node.args["true"], node.args["false"]]
+        return self._chosen(self._conditions(node.this), results)
 
     def _chosen(self, conditions: list[Values], nodes: list[exp.Expr]) -> Values:
         values = [self.compile(node) for node in nodes]
@@ -361,9 +360,9 @@ class _Compiler:
     # -- operands ------------------------------------------------------------------------------
 
     def _conditions(self, *nodes: exp.Expr) -> list[Values]:
-        return [self._cast_to_kind(node, pa.bool_()) for node in nodes]
+        return [self._compile_as(node, pa.bool_()) for node in nodes]
 
-    def _cast_to_kind(self, node: exp.Expr, kind: pa.DataType) -> Values:
+    def _compile_as(self, node: exp.Expr, kind: pa.DataType) -> Values:
         compiled = self.compile(node)
         if compiled.kind == pa.null():
             return _widened(compiled, kind)

@@ -257,7 +257,7 @@ def test_upper_and_lower_give_each_letter_the_case_of_spark(spark):
         "1.5 IS NULL", "coalesce(share, 0.5)", "large < share", "number < 1.5", "share IN (0.7)",
         "share = '1'", "1.5 < 2.5", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
         "name = 'O''Neil'", "concat('a' 'b', name)", "if(flag, name)",
-        "flag = name IN ('a')", "flag = number < 7", "flag = number BETWEEN 1 AND 2",
+        "columns(name)", "flag = name IN ('a')", "flag = number < 7", "flag = number BETWEEN 1 AND 2",
         "number BETWEEN 1 AND 2 = flag", "flag = NOT flag", "flag <=> name IN ('a')",
     ],
 )  # fmt: skip
