@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -108,4 +107,4 @@ def test_the_readme_of_a_new_project_has_at_most_twenty_lines_and_real_targets()
     assert len([line for line in lines if line]) <= 20
     makefile = (TEMPLATE / "Makefile").read_text()
     assert all(f"\n{target}: ready ##" in makefile for target in ("demo", "test", "ui"))
-    assert not Path(TEMPLATE / ".gitignore").exists()
+    assert not (TEMPLATE / ".gitignore").exists()

@@ -19,9 +19,7 @@ def tested(local_days, monkeypatch, capsys):
     """Runs the command with sockets closed; returns its status and its object."""
     local_days.write_input(DAY, TOWNS)
     assert local_days.run(DAY) == 0
-
     calls = list(local_days.calls)
-
     own = set()  # ports that the run itself listens on, for its task
     bind, connect = socket.socket.bind, socket.socket.connect
 
@@ -34,10 +32,13 @@ def tested(local_days, monkeypatch, capsys):
             raise OSError(f"a connection to {address} was opened")
         connect(self, address)
 
+    def files():
+        return {path for path in Path("data").rglob("*") if "_leases" not in str(path)}
+
     def test(*lines):
         if lines:
             local_days.towns.declare_too(*lines)
-        before = sorted(path for path in Path("data").rglob("*") if "_leases" not in str(path))
+        before = files()
         capsys.readouterr()
         with monkeypatch.context() as closed:
             closed.setattr(socket.socket, "bind", bind_own)
@@ -46,9 +47,7 @@ def tested(local_days, monkeypatch, capsys):
             arguments = ["test", "towns", "--package", "declared", "--against", DAY, "--json"]
             status = main(arguments)
         assert local_days.calls == calls
-        after = sorted(path for path in Path("data").rglob("*") if "_leases" not in str(path))
-        new = [path for path in after if path not in before and "ledger" not in str(path)]
-        assert new == []
+        assert [path for path in files() - before if "ledger" not in str(path)] == []
         return status, json.loads(capsys.readouterr().out.splitlines()[-1])
 
     return test

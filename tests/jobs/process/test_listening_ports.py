@@ -2,6 +2,7 @@
 program, real sockets.
 """
 
+import asyncio
 import contextlib
 import ipaddress
 import json
@@ -135,8 +136,6 @@ class Day:
         service.answer = self._answer
 
     async def _answer(self, request):
-        import asyncio
-
         key = int(request.path.rpartition("/")[2])
         if len(self.service.log) > KEYS // 2:
             await asyncio.to_thread(self.go.wait, 300)

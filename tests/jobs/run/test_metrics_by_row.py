@@ -84,9 +84,8 @@ def written(rows, folder):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_equal_the_counts_over_single_rows(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(
-        "jobs.run.metrics.run_metrics.HASHES_AT_ONCE", 5
-    )  # of a large day they are brought together many times
+    # of a large day they are brought together many times
+    monkeypatch.setattr("jobs.run.metrics.run_metrics.HASHES_AT_ONCE", 5)
     rng = random.Random(seed)
     rows = [drawn(rng) for _ in range(60)]
     day = count(written(rows, tmp_path), facts(), rows_in=60, job_s=1.0)
@@ -124,16 +123,5 @@ def test_figures_equal_the_counts_over_single_rows(tmp_path, monkeypatch, seed):
 def test_a_day_without_files_has_figures_of_zero():
     day = count([], facts(), rows_in=0, job_s=0.0)
     (found,) = day.lookups
-    assert (
-        day.rows_out,
-        found.calls,
-        found.wall_s,
-        found.latency_p50_ms,
-        found.oldest_answer_at,
-    ) == (
-        0,
-        0,
-        0,
-        None,
-        None,
-    )
+    assert (day.rows_out, found.calls, found.wall_s) == (0, 0, 0)
+    assert (found.latency_p50_ms, found.oldest_answer_at) == (None, None)

@@ -329,10 +329,7 @@ def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes()
     text = {"temp_c": pa.array(["cold"], pa.string())}
     with pytest.raises(
         PublishConflict,
-        match=(
-            r"column 'temp_c' is .*string.* in this run and "
-            r".*double.* in the table"
-        ),
+        match=r"column 'temp_c' is .*string.* in this run and .*double.* in the table",
     ):
         publishing.publish(run("b", FIRST, [7], answers=text))
     assert published() == [1, 2, 3]
@@ -356,11 +353,7 @@ def test_a_run_overtaken_by_a_publication_of_its_day_is_refused_without_duplicat
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1, 2]))
     with pytest.raises(
-        PublishConflict,
-        match=(
-            r"another run published 2013-01-10 of flights "
-            r"meanwhile"
-        ),
+        PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"
     ):
         replace_day(loaded, run("b", FIRST, [1, 2]))
     assert published(FIRST) == [1, 2]
@@ -372,11 +365,7 @@ def test_a_run_of_the_only_day_is_refused_after_another_run_replaced_the_day():
     loaded = DeltaTable(TABLE)
     publishing.publish(run("b", FIRST, [2]))
     with pytest.raises(
-        PublishConflict,
-        match=(
-            r"another run published 2013-01-10 of flights "
-            r"meanwhile"
-        ),
+        PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"
     ):
         replace_day(loaded, run("c", FIRST, [3]))
     assert published(FIRST) == [2]

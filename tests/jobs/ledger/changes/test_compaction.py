@@ -158,11 +158,7 @@ def test_a_generation_whose_last_object_is_torn_is_reported_and_nothing_is_delet
             lambda: forget(folder, KEYS),
         ):
             with pytest.raises(
-                LedgerError,
-                match=(
-                    r"complete.json is damaged: .* Restore it from a "
-                    r"copy"
-                ),
+                LedgerError, match=r"complete.json is damaged: .* Restore it from a copy"
             ):
                 job()
     assert folder.names() == names
@@ -401,11 +397,7 @@ def test_a_full_disk_for_sorting_is_reported(folder, ledgers, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
-        LedgerError,
-        match=(
-            r"No space left on device\. Make room there, or set "
-            r"TMPDIR"
-        ),
+        LedgerError, match=r"No space left on device\. Make room there, or set TMPDIR"
     ):
         compact(folder)
 

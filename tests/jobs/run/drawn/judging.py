@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.commands.planning.plan import plan
-from jobs.tables.records import run_records
+from tests.jobs.run.drawn.compared import newest_records
 from tests.jobs.run.drawn.declarations import IN_SQL
 from tests.jobs.run.drawn.input_files import COLUMNS, TYPES
 from tests.jobs.run.drawn.outcomes import key_of, outcome_in, outcome_of, text_of
@@ -205,9 +205,7 @@ class Judge:
             self.faults.append(f"{look.name}: {sent} requests, not {requests}")
 
     def _judge_bill(self, days, before):
-        newest = {}  # of each day
-        for record in sorted(run_records.load("drawn"), key=lambda record: record.order):
-            newest[record.facts.day] = record
+        newest = newest_records()
         of_days = [newest[day].figures.lookups for day in days]
         for look, *parts in zip(self.drawn.looks, *of_days, strict=True):
             billed = self.vendor.bills[look.name] - before.bills.get(look.name, Decimal(0))
