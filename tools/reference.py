@@ -39,14 +39,15 @@ SECTIONS = (
 HEAD = """# Reference: every field of a declaration
 
 Made from the declarations, in the repository by `make reference`; a test holds this page to them. A
-field without a default is required. Times in s are numbers, others a `timedelta`. What is wrong
-with a value is said where it is declared: the rule, the value, the cure.
+field without a default is required. Times in s are numbers, others a `timedelta`. A wrong value is
+refused where it is declared, in a sentence with the rule, the value and the cure.
 
 How they are used together: [your first enrichment](your-first-enrichment.md),
 [lookups](lookups.md), [the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)`
 takes a Great Expectations rule by its name and arguments;
 `@lookup(service=..., keys=..., returns=..., timeout=...)` above a coroutine makes a
-`CoroutineLookup`, with that one's other fields, and `@jobs(...)` above a class a `JobLookup`.
+`CoroutineLookup`, and `@jobs(...)` above a class a `JobLookup`; a decorator takes the other fields
+of its class too.
 """
 REQUIRED = "required"
 
