@@ -108,9 +108,8 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
 def _require_table(connection: sa.Connection) -> None:
     """Create the table only if it is missing, because a role may lack the right to create it."""
     if not sa.inspect(connection).has_table(VERDICTS.name):
-        if (
-            connection.dialect.name == "postgresql"
-        ):  # two runs that create it at once would collide in its catalogue
+        if connection.dialect.name == "postgresql":
+            # two runs that create it at once would collide in the catalogue
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TABLE_LOCK)))
         connection.execute(sa.schema.CreateTable(VERDICTS, if_not_exists=True))
 

@@ -96,13 +96,15 @@ def find_jobs(package: str, *, are_open: bool = False) -> Iterator[FoundJob]:
             if not isinstance(lookup, JobLookup) or folder is None:
                 continue
             for of_request in versions(folder):
+                if of_request.path in seen:
+                    continue
+                seen.add(of_request.path)
                 files = JobFiles(of_request)
-                for job in files.jobs() if of_request.path not in seen else ():
+                for job in files.jobs():
                     if job.is_open or not are_open:
                         intent = None if job.done else files.intent(job.token)
                         hidden = found.enrichment.has_personal_key(lookup)
                         yield FoundJob(lookup, files, job, intent, hidden)
-                seen.add(of_request.path)
 
 
 def find_job(package: str, token: str) -> FoundJob:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from jobs.limits.lease_book import Limit
 from jobs.limits.window_use import Each
@@ -32,7 +33,7 @@ class ServiceLimits:
         return tuple(name for name, limit in self.reserved.items() if limit.budget)
 
     def only(self, names: Collection[str]) -> "ServiceLimits":
-        """Return some of the limits, which bind no call in another way."""
+        """Return the limits with these names, without the longest call and the first search."""
         limits = {name: limit for name, limit in self.limits.items() if name in names}
         reserved = {name: limit for name, limit in self.reserved.items() if name in names}
         return ServiceLimits(self.service, limits, 0.0, reserved)
@@ -41,13 +42,9 @@ class ServiceLimits:
         """Return the limits that hold for calls of both, and for their longest call."""
         limits, reserved = {**self.limits}, {**self.reserved}
         for name, limit in other.limits.items():
-            limits[name] = min(
-                limit, limits.get(name, limit), key=lambda candidate: candidate.amount
-            )
-        for name, budget in other.reserved.items():
-            reserved[name] = max(
-                budget, reserved.get(name, budget), key=lambda budget: budget.reserve_per_call
-            )
+            limits[name] = min(limit, limits.get(name, limit), key=attrgetter("amount"))
+        for name, use in other.reserved.items():
+            reserved[name] = max(use, reserved.get(name, use), key=attrgetter("reserve_per_call"))
         begins = [begin for begin in (self.at_least, other.at_least) if begin is not None]
         return replace(
             self, limits=limits, reserved=reserved, at_least=min(begins, default=None),

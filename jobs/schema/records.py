@@ -128,8 +128,10 @@ class ChoiceFacts(Facts):
         failed = [
             f"{status} IN ('timeout', 'error', 'unknown', 'not_asked')" for status in statuses
         ]
-        pairs = list(zip(answered, self.accepted, strict=True))
-        accepts = [f"({one} AND {accepted})" for one, accepted in pairs]
+        accepts = [
+            f"({has_answer} AND {accepted})"
+            for has_answer, accepted in zip(answered, self.accepted, strict=True)
+        ]
         backwards = range(len(statuses) - 1, -1, -1)
 
         def chosen(answers: Sequence[str], otherwise: Sequence[str], last: str) -> str:

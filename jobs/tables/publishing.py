@@ -200,7 +200,8 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
                 post_commithook_properties=commit_hooks(facts.declared.table, table),
             )  # fmt: skip
         except CommitFailedError as error:
-            before, refused = publication_mark(table, facts) if before is None else before, error
+            refused = error
+            before = publication_mark(table, facts) if before is None else before
             table.update_incremental()
         else:
             return table.version() + 1
@@ -246,10 +247,9 @@ def actions_of_run(facts: DayFacts) -> list[AddAction]:
 def _new_files(facts: DayFacts) -> Iterator[NewFile]:
     if is_url(facts.folder):
         start = f"{facts.declared.table.rstrip('/')}/"
-        for table in facts.written:
-            yield NewFile(
-                table.place.removeprefix(start), table.bytes, end_of_run(facts), table.rows
-            )
+        for written in facts.written:
+            path = written.place.removeprefix(start)
+            yield NewFile(path, written.bytes, end_of_run(facts), written.rows)
         return
     root = work_folder(facts.declared.table).resolve()
     for file in map(Path, facts.published_files):

@@ -572,8 +572,8 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     if not isinstance(every, str):
         raise ValueError(  # noqa: TRY004  # of the declaration, not of a type
             f"{entry['name']}: schedule is {cron!r}, and its partitions have names, which no "
-            "timetable of Airflow asks "
-            "for; leave the schedule out, and trigger runs with a partition key."
+            "timetable of Airflow asks for; leave the schedule out, and trigger runs with a "
+            "partition key."
         )
     minute, hour, *days = cron.split()
     if not (
@@ -583,9 +583,9 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     ):
         once = "an hour, such as 5 * * * *" if every == "hour" else "a day, such as 15 2 * * *"
         raise ValueError(
-            f"{entry['name']}: schedule is {cron!r}; each run is of the {every} before it, so "
-            f"it must be one time {once}. A {every} that a service stopped is tried "
-            "again without another time."
+            f"{entry['name']}: schedule is {cron!r}; each run is of the {every} before it, so it "
+            f"must be one time {once}. A {every} that a service stopped is tried again without "
+            "another time."
         )
     if every == "hour":
         return CronPartitionTimetable(
@@ -680,8 +680,8 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
     of_day = f"{name} {result['day'] or ''}".strip() if ":" not in name else result["day"]
     parts = [f"{of_day}: {result['state']}: {reason}" if of_day else f"{result['state']}: {reason}"]
     parts += [
-        f"{name}: {result[key]}"
-        for name, key in (("Next", "next_step"), ("Report", "report"))
+        f"{label}: {result[key]}"
+        for label, key in (("Next", "next_step"), ("Report", "report"))
         if result.get(key)
     ]
     wrapped = (

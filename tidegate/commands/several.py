@@ -41,7 +41,8 @@ def run_each(
                 ended = run_one(declared)
             except TidegateError as error:
                 ended = _tell(options, name, error)
-        failed |= {name} if ended else set()
+        if ended:
+            failed.add(name)
         status = status or ended
     return status
 

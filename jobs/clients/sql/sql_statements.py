@@ -16,14 +16,10 @@ from jobs.declare.sql_lookup import SqlLookup
 # LIMIT of a query for many keys; a query that reaches it is repeated key by key (SqlClient)
 ROWS_PER_KEY = 3
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, dict)
-ADDRESSES = (
-    ipaddress.IPv4Address,
-    ipaddress.IPv6Address,
-    ipaddress.IPv4Interface,
-    ipaddress.IPv6Interface,
-)
-NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
-TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # types that become text in a STRING
+TEXT = (  # types that become text in a STRING; an interface of ipaddress is an address
+    uuid.UUID, dt.time, ipaddress.IPv4Address, ipaddress.IPv6Address,
+    ipaddress.IPv4Network, ipaddress.IPv6Network,
+)  # fmt: skip
 NUMBERS = "('integer', 'real')"  # SQLite's storage classes of numbers
 INFINITE = "infinite"  # infinite_0, ...: whether a time is PostgreSQL's infinity
 
@@ -112,16 +108,16 @@ class ManyKeys:
             ValueError: A key has a type that such a query does not support.
         """
         quote = dialect.identifier_preparer.quote
-        width = range(len(lookup.keys))
+        numbers = range(len(lookup.keys))
         self._is_postgres = dialect.name == "postgresql"
         if self._is_postgres:
             arrays = [_array_type(lookup, name, types) for name in lookup.keys]
             marks = ", ".join(f"${number + 1}::{array}" for number, array in enumerate(arrays))
-            names = [f"key_{number}" for number in width]
+            names = [f"key_{number}" for number in numbers]
             self._lists = f"unnest({marks}) WITH ORDINALITY AS k({', '.join(names)}, ordinal)"
         else:
             # as SQLite names the columns of VALUES; column1 is the key's number
-            names = [f"column{number + 2}" for number in width]
+            names = [f"column{number + 2}" for number in numbers]
             self._row = ", ?" * len(lookup.keys)
         answers = [f"t.{quote(column.name)}" for column in lookup.columns]
         answers += [

@@ -56,7 +56,7 @@ def dump(answer: Any) -> bytes:
         # the copy frees the 4 KB that orjson's bytes keep
         data = bytes(memoryview(orjson.dumps(answer, _converted, _OPTIONS)))
         has_null = _U in data and data.find(b"null") >= 0
-        # no tag or similar name is possible, and no null for NaN or infinity, which equal nothing
+        # no tag, no name like a tag, and no null for NaN or infinity, which equal nothing read back
         is_plain = _DOLLAR not in data and not (has_null and orjson.loads(data) != answer)
     except Exception:  # noqa: BLE001  # an array that is compared, or code of an object's class
         is_plain = False

@@ -73,7 +73,7 @@ def discover_named(package: str, name: str) -> Discovered:
         raise next(iter(faults.values()))
     known = ", ".join(sorted({discovered.enrichment.name for discovered in every}))
     choice = f"There are: {known}." if known else f"{package} has none."
-    close = did_you_mean(name, (known for discovered in every for known in discovered.names))
+    close = did_you_mean(name, (known_as for discovered in every for known_as in discovered.names))
     raise DeclarationError(f"no enrichment is named {name!r}.{close} {choice}")
 
 
@@ -85,7 +85,7 @@ def beside(discovered: Discovered) -> list[Discovered]:
 
 
 def _load_modules(package: str) -> tuple[list[Discovered], dict[str, DeclarationError]]:
-    """Return what `discover_all` does, with the enrichments that several modules name."""
+    """Return what `discover_all` does, but an enrichment once for each name that it has."""
     try:
         path = getattr(imported(package), "__path__", [])
     except ImportError as error:

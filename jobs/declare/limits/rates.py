@@ -8,8 +8,7 @@ from jobs.declare.values.prices import UNIT, singular
 from jobs.declare.values.type_checks import require_count
 from jobs.errors import DeclarationError
 
-SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
-LONGEST_FIRST = ("day", "hour", "minute", "second")
+SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}  # longest first
 PERIOD = re.compile(r"(?:([1-9]\d{0,5}) )?(second|minute|hour|day)s?")
 REQUEST = "request"
 CALLS_PER_LIMIT = 100  # without `at_most`, a call reserves a hundredth of a limit of units
@@ -75,7 +74,7 @@ class Rate:
 
         Runs that share the limit find it by this name.
         """
-        period = next(name for name in LONGEST_FIRST if self.seconds % SECONDS[name] == 0)
+        period = next(name for name in SECONDS if self.seconds % SECONDS[name] == 0)
         many = self.seconds // SECONDS[period]
         return f"{self.unit}s per {period if many == 1 else f'{many} {period}s'}"
 

@@ -75,8 +75,7 @@ def key_type(expression: str, columns: Mapping[str, str | None]) -> str | None:
     if isinstance(tree, exp.Trim | exp.Lower | exp.Upper):
         return "string"
     if isinstance(tree, exp.Cast):
-        name = tree.to.this.name.lower()
-        return _CASTS.get(name)
+        return _CASTS.get(tree.to.this.name.lower())
     return None
 
 

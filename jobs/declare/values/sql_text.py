@@ -71,9 +71,7 @@ def read_select(text: str, backend: str | None) -> Statement:
         try:
             pieces, names = _pieces(text, dialect)
             trees = [
-                tree
-                for tree in sqlglot.parse(_joined(pieces, names), read=dialect)
-                if tree is not None
+                tree for tree in sqlglot.parse(_joined(pieces), read=dialect) if tree is not None
             ]
         except sqlglot.errors.SqlglotError as error:
             problem = problem or error
@@ -82,11 +80,9 @@ def read_select(text: str, backend: str | None) -> Statement:
     raise DeclarationError(f"select cannot be read as SQL: {text!r}.") from problem
 
 
-def _joined(pieces: list[str], names: list[str]) -> str:
+def _joined(pieces: list[str]) -> str:
     """Return the text with generated names, because a key's name may be a keyword of SQL."""
-    return pieces[0] + "".join(
-        f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1])
-    )
+    return pieces[0] + "".join(f":value_{number}{piece}" for number, piece in enumerate(pieces[1:]))
 
 
 def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:

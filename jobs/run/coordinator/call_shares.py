@@ -70,18 +70,16 @@ class CallShares:
             self._note(begun, at)
         return list(begun.has)
 
-    def report(
-        self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int
-    ) -> list[int]:
+    def report(self, name: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
         """Return an attempt's share from now on.
 
         Args:
-            attempt: The attempt's name.
+            name: The attempt's name.
             keeps: Its calls in flight since `at`, at most.
             wants: The calls that it could use.
             at: The attempt's time, in µs.
         """
-        part = self._working[attempt]
+        part = self._working[name]
         before = list(part.has)
         self._divide(part, keeps, wants)
         if part.has != before:
@@ -112,18 +110,18 @@ class CallShares:
         fair = fair_shares(together, [other.wants[lookup] for other in parts])[parts.index(part)]
         return max(0, min(fair - kept, self._free[lookup]))
 
-    def end(self, attempt: str, at: int) -> None:
+    def end(self, name: str, at: int) -> None:
         """End an attempt whose task has finished all its rows: others can have its share."""
-        self._release(self._working.pop(attempt), at)
+        self._release(self._working.pop(name), at)
 
-    def lose(self, attempt: str, until: float) -> None:
+    def lose(self, name: str, until: float) -> None:
         """Reserve the share of an attempt lost before its end, for the next attempt of its task.
 
         Args:
-            attempt: Its name.
+            name: Its name.
             until: Time in seconds, when the attempt's last call has certainly ended.
         """
-        part = self._working.pop(attempt)
+        part = self._working.pop(name)
         part.until = until
         self._reserved.append(part)
 
@@ -142,11 +140,11 @@ class CallShares:
         self._more_is_free = False
         free = [lookup for lookup, calls in enumerate(self._free) if calls]
         found = [
-            attempt
-            for attempt, part in self._working.items()
+            name
+            for name, part in self._working.items()
             if any(part.wants[lookup] > part.has[lookup] for lookup in free)
         ]
-        return sorted(found, key=lambda attempt: self._working[attempt].has)[: sum(self._free)]
+        return sorted(found, key=lambda name: self._working[name].has)[: sum(self._free)]
 
     def _release(self, part: _Part, at: int) -> None:
         self._more_is_free = True

@@ -277,21 +277,7 @@ def _read_service_limits(
     ]
     if budgets:
         _require_store(first, over_runs=over_runs)
-    longest = 0.0
-    for lookup in lookups:
-        if lookup.longest_call is None:
-            why = (
-                "with a rate"
-                if lookup.rates
-                else "with adaptive"
-                if lookup.adaptive
-                else "with limits over runs"
-            )
-            raise DeclarationError(
-                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no "
-                "call may outlive its run's lease; declare one of them."
-            )
-        longest = max(longest, lookup.longest_call)
+    longest = max(map(_longest_call, lookups))
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
     reserved = {
@@ -315,6 +301,20 @@ def _read_service_limits(
         reserved[name] = Reserved(each, reserve, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)
+
+
+def _longest_call(lookup: Lookup) -> float:
+    """Return the time limit of its calls, in s. Raises DeclarationError if it has none."""
+    if lookup.longest_call is not None:
+        return lookup.longest_call
+    if lookup.rates:
+        why = "with a rate"
+    else:
+        why = "with adaptive" if lookup.adaptive else "with limits over runs"
+    raise DeclarationError(
+        f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may "
+        "outlive its run's lease; declare one of them."
+    )
 
 
 def _require_store(lookup: Lookup, *, over_runs: bool) -> None:

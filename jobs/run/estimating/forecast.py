@@ -70,7 +70,7 @@ def _read_sample(
     folder: LedgerFolder, usage: UsageReader, prices: Sequence[PriceFacts]
 ) -> tuple[Numbers, Numbers]:
     """Return the lengths of keys and the costs of what a run stored for each."""
-    found: dict[tuple[str, str], float] = {}  # by key and run; a repaired answer is the second
+    found: dict[tuple[str, str], float] = {}  # by key and run: a run pays for its repairs too
     for table in read_latest(folder, SAMPLE):
         columns = [table[name].to_pylist() for name in ("key", "run_id", "response")]
         for key, run, response in zip(*columns, strict=True):

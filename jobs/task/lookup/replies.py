@@ -26,7 +26,7 @@ class Reply:
     passing: bool = False  # a transient error, which is retried
     unclear: bool = False  # an error that does not tell whether the service did what was asked
     down: bool = False  # the service is at fault: the row keeps its retries
-    kept: bool = False  # the ledger has the reply
+    kept: bool = False  # the error is not stored: the answer is, or the service redirects
 
 
 class Replies:
