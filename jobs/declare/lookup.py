@@ -398,8 +398,8 @@ class Lookup:
     @property
     def dead_letters(self) -> tuple[str, ...]:
         """The outcomes whose policy is dead_letter."""
-        policies = {"miss": self.on_miss, "timeout": self.on_timeout, "error": self.on_error}
-        policies |= dict.fromkeys(("unknown", "not_asked"), self.on_error)
+        policies = {"miss": self.on_miss, "timeout": self.on_timeout}
+        policies |= dict.fromkeys(("error", "unknown", "not_asked"), self.on_error)
         return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
 
 

@@ -132,10 +132,10 @@ class ChoiceFacts(Facts):
             f"({has_answer} AND {accepted})"
             for has_answer, accepted in zip(answered, self.accepted, strict=True)
         ]
-        backwards = range(len(statuses) - 1, -1, -1)
+        places = range(len(statuses))
+        backwards = places[::-1]
 
         def chosen(answers: Sequence[str], otherwise: Sequence[str], last: str) -> str:
-            places = range(len(statuses))
             branches = [f"WHEN {accepts[place]} THEN {answers[place]}" for place in places]
             branches += [f"WHEN {failed[place]} THEN {otherwise[place]}" for place in places]
             branches += [f"WHEN {answered[place]} THEN {answers[place]}" for place in backwards]

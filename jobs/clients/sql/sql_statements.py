@@ -142,11 +142,8 @@ class ManyKeys:
             table = self._lists
             values: tuple[Any, ...] = tuple(list(column) for column in zip(*keys, strict=True))
         else:
-            table = (
-                "(VALUES "
-                + ", ".join(f"({number}{self._row})" for number in range(len(keys)))
-                + ") AS k"
-            )
+            rows = ", ".join(f"({number}{self._row})" for number in range(len(keys)))
+            table = f"(VALUES {rows}) AS k"
             values = tuple(value for key in keys for value in key)
         return f"{self._head}{table}{self._tail}{ROWS_PER_KEY * len(keys)}", values
 

@@ -170,12 +170,7 @@ def as_text(value: Any) -> str:
         return value
     if isinstance(value, dt.datetime):
         utc = value.astimezone(dt.UTC) if value.tzinfo else value
-        return (
-            utc.replace(tzinfo=None).isoformat(
-                timespec="microseconds" if utc.microsecond else "seconds"
-            )
-            + "Z"
-        )
+        return f"{utc.replace(tzinfo=None).isoformat()}Z"
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):
