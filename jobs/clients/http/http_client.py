@@ -139,11 +139,10 @@ class HttpClient(SessionClient, BatchingClient):
             self._missed(response, key)
             return None
         if self._pages is None:
-            if self._throttles.read_answers:
-                self._refuse_throttled(response)
+            self._refuse_throttled(response)
             if self._echo:
                 self._refuse_nameless(response, key)
-        if self._misses.read_answers and self._misses.hold_for(response.content):
+        if self._misses.hold_for(response.content):
             self._missed(response, key)
             return None
         if response.content is None:  # a miss, whose columns are not read
@@ -275,7 +274,7 @@ class HttpClient(SessionClient, BatchingClient):
 
     def _inner_answer(self, response: Any) -> Any:
         """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
-        if self._cuts.read_answers and self._cuts.hold_for(response):
+        if self._cuts.hold_for(response):
             raise ValueError(CUT)
         answer = response if self._inner is None else self._inner.read(response)
         if self._check_schema is not None:
@@ -299,8 +298,7 @@ class HttpClient(SessionClient, BatchingClient):
         return self._read_columns(answer)
 
     def _read_columns(self, answer: Any) -> tuple[Any, ...]:
-        if self._errors.read_answers:
-            self._refuse_error(answer)
+        self._refuse_error(answer)
         try:
             answer = self._inner_answer(answer)
         except ValueError as error:

@@ -17,7 +17,6 @@ class Conditions:
 
     Attributes:
         statuses: The statuses.
-        read_answers: Whether there is a filter; otherwise `hold_for` is False for every answer.
     """
 
     def __init__(self, where: str, declared: Iterable[int | str]) -> None:
@@ -38,7 +37,6 @@ class Conditions:
                 )
             else:
                 self.statuses.add(condition)
-        self.read_answers = bool(self._filters)
 
     def hold_for(self, answer: Any) -> bool:
         """Return whether a condition holds for an answer. Raises ValueError if evaluation fails."""
