@@ -9,7 +9,6 @@ import dataclasses
 import datetime as dt
 import difflib
 import re
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,7 +46,7 @@ def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
 
 
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
-    members = [member for member in union_members(kind) if member is not types.NoneType]
+    members = union_members(kind)
     if value is None or any(
         value in typing.get_args(member) for member in members if is_literal(member)
     ):
@@ -106,10 +105,8 @@ def _read_lookup(value: Any, where: str) -> Lookup:
 
 
 def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
-    kinds = {
-        field.name: read_annotations(declared).get(field.name, Any)
-        for field in dataclasses.fields(declared)
-    }
+    annotations = read_annotations(declared)
+    kinds = {field.name: annotations[field.name] for field in dataclasses.fields(declared)}
     for name in plain:
         if name not in kinds:
             close = difflib.get_close_matches(str(name), kinds, n=1)
@@ -155,7 +152,7 @@ def _share(value: str, where: str) -> float:
 
 
 def _is_declared_class(kind: Any) -> bool:
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind is not Env
+    return dataclasses.is_dataclass(kind) and kind is not Env
 
 
 def _key(declared: type) -> str:

@@ -116,10 +116,10 @@ def day_column(every: Every) -> str:
 
 def day_begin(day: str, zone: str) -> dt.datetime:
     """Return when a day of the time zone, or an hour, begins, in UTC; for a name, the epoch."""
-    if not is_day(day) and not is_day(day, "hour"):
-        return dt.datetime.fromtimestamp(0, dt.UTC)
     if is_day(day, "hour"):
         return dt.datetime.strptime(day, HOUR).replace(tzinfo=dt.UTC)
+    if not is_day(day):
+        return dt.datetime.fromtimestamp(0, dt.UTC)
     if day == dt.date.min.isoformat():  # east of Greenwich it begins before the year 1
         return dt.datetime.min.replace(tzinfo=dt.UTC)
     return dt.datetime.combine(

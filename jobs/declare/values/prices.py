@@ -126,7 +126,7 @@ def check_prices(where: str, prices: Sequence[Price]) -> None:
 
 def prices_of_model(prices: Sequence[PriceFacts], model: str | None) -> tuple[PriceFacts, ...]:
     """Return the prices of a lookup's calls: for each unit its model's, else those of no model."""
-    its = {price.unit for price in prices if price.model is not None and price.model == model}
+    its = {price.unit for price in prices if price.model == model}
     return tuple(price for price in prices if price.model == (model if price.unit in its else None))
 
 

@@ -67,7 +67,7 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
     """
     kinds = read_annotations(declared.__class__)
     for field in dataclasses.fields(declared):
-        if field.name in kinds and field.name not in leave:
+        if field.name not in leave:
             path = f"{where}: {field.name}" if where else field.name
             require_type(path, getattr(declared, field.name), kinds[field.name])
 
@@ -164,8 +164,8 @@ def _has_type(value: Any, kind: Any) -> bool:
     if wanted in (int, float):
         return isinstance(value, (int, wanted)) and not isinstance(value, bool)
     try:
-        return not isinstance(wanted, type) or isinstance(value, wanted)
-    except TypeError:  # a user's protocol, which cannot be checked at run time
+        return isinstance(value, wanted)
+    except TypeError:  # Any, or a user's protocol, which cannot be checked at run time
         return True
 
 
