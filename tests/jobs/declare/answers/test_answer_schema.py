@@ -37,6 +37,20 @@ def test_a_schema_is_a_dict_a_file_or_a_class_of_pydantic(tmp_path):
         schema_check(load_schema(Label))({"topic": "price", "score": 6})
 
 
+def test_a_part_of_a_schema_may_be_true_or_false():
+    check = schema_check(load_schema({"properties": {"a": True}, "additionalProperties": False}))
+    check({"a": [1]})
+    with pytest.raises(ValueError, match=r"at \$ \(additionalProperties\): .*'b' was unexpected"):
+        check({"a": 1, "b": 2})
+
+
+def test_multipleof_judges_only_numbers():
+    check = schema_check(load_schema({"multipleOf": 0.5}))
+    check("half")
+    with pytest.raises(ValueError, match=r"multiple of 0\.5"):
+        check(0.7)
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [

@@ -57,6 +57,11 @@ def test_the_answer_is_what_follows_the_thoughts_of_a_model(thoughts, text):
     assert INNER.read(response(thoughts + text))["a"] == 1
 
 
+@pytest.mark.parametrize("value", [{"a": "</think>"}, ["```json\n{}\n```"], {"a": ["```"]}, 7, "x"])
+def test_marks_of_thoughts_or_fences_in_json_are_a_part_of_it(value):
+    assert INNER.read(response(f" {json.dumps(value)}")) == value
+
+
 def test_content_that_is_already_json_is_the_answer():
     for value in ({"a": 1}, [1], 7, True):
         assert INNER.read(response(value)) is value
