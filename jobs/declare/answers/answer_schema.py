@@ -206,5 +206,9 @@ class _References:
                     ) from error
                 _require_valid(found.contents, self._validator_class)
                 self.require(self._specification.create_resource(found.contents), found.resolver)
+        # newer drafts have other names for it, and answers are checked by it all the same
+        for part in keywords.get("dependencies", {}).values():
+            if not isinstance(part, list):
+                self.require(self._specification.create_resource(part), resolver)
         for part in schema.subresources():
             self.require(part, resolver.in_subresource(part))

@@ -148,6 +148,8 @@ OUTSIDE = {"properties": {"x": {"$ref": "#/$defs/a"}}}  # where draft 7 knows no
         ),
         ({"items": {"$ref": "#/$defs/no"}}, "'#/\\$defs/no' is not in this schema"),
         ({"items": {"$dynamicRef": "#no"}}, "dynamicRef '#no' is not in this schema"),
+        ({"dependencies": {"a": {"$ref": "#/$defs/no"}}}, "'#/\\$defs/no' is not in this schema"),
+        ({"dependencies": {"a": {"items": {"$ref": "b"}}}}, "'b' is not in this schema"),
         ({"$ref": "#"}, "it refers to itself without end"),
         ({"anyOf": [{"type": "null"}, {"$dynamicRef": "#"}]}, "it refers to itself without end"),
         ({"enum": [{1, 2}]}, "schema is not a JSON Schema"),
@@ -184,6 +186,7 @@ def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
         ({"enum": [{"$ref": "no"}]}, {"$ref": "no"}, {}),
         ({"properties": {"$ref": {"type": "string"}}}, {"$ref": "no"}, {"$ref": 1}),
         ({"default": {"$ref": "no"}, "type": "object"}, {}, []),
+        ({"dependencies": {"a": ["b"], "c": False}}, {"a": 1, "b": 1}, {"c": 1}),
         ({"$id": "http://a/s", "$ref": "s#/$defs/n", "$defs": {"n": {"type": "null"}}}, None, 1),
         (
             {
