@@ -596,7 +596,7 @@ class UnwrittenRun(Facts):
     ended_at: str
     cost: str = ""  # what services billed it, as "0.0460 USD"; filled in for reports
     files_version: str = ""  # as in DayFacts; not later than its first read of the input
-    calls: int | None = None  # its requests, if they have a price; filled in for reports
+    calls: int | None = None  # by its bill, filled in for reports
 
 
 @dataclass(frozen=True)

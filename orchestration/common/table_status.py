@@ -16,7 +16,7 @@ from jobs.errors import TidegateError
 from jobs.schema.costs import sum_by_currency
 from jobs.schema.facts import Facts
 from jobs.tables.records import run_records
-from jobs.tables.records.run_bills import charges_so_far, count_requests
+from jobs.tables.records.run_bills import charges_so_far, count_calls
 from orchestration.common.day_results import figures
 from orchestration.common.deadlines import deadline
 from orchestration.common.states import PUBLISHED, RUNNING, WAITING
@@ -172,7 +172,7 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
         sum(count[name] for count in counts) - sum(count[name] for count in before)
         for name in OF_ROWS
     )
-    calls = sum(count["calls"] for count in counts) + (count_requests(unrecorded) or 0)
+    calls = sum(count["calls"] for count in counts) + (count_calls(unrecorded) or 0)
     return Work(len(records) + len(bills), rows, calls, stored, costs)
 
 

@@ -123,7 +123,7 @@ def as_published(records: Sequence[DayRecord], table: str) -> list[DayRecord]:
 
 
 def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
-    """Return the runs with their costs and requests, for those that left a bill."""
+    """Return the runs with their costs and calls, for those that left a bill."""
     return [_with_cost(run) for run in runs]
 
 
@@ -132,7 +132,7 @@ def _with_cost(run: UnwrittenRun) -> UnwrittenRun:
     charges = run_bills.charges_so_far(bill).values()
     costs = sum_bills(charges).items()
     cost = ", ".join(f"{cost} {currency}" for currency, cost in costs)
-    return replace(run, cost=cost, calls=run_bills.count_requests(charges))
+    return replace(run, cost=cost, calls=run_bills.count_calls(charges))
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:

@@ -153,11 +153,14 @@ def charges_so_far(bill: RunBill | None) -> Mapping[str, Billed]:
         return {}
 
 
-def count_requests(charges: Iterable[Billed]) -> int | None:
-    """Return the requests in these charges; None if requests have no price."""
-    parts = [part for charge in charges for part in charge.parts]
-    requests = [part.units for part in parts if part.unit == "request"]
-    return sum(requests) if requests else None
+def count_calls(charges: Iterable[Billed]) -> int | None:
+    """Return the calls in these charges: a lookup's items, or without a price per item its
+    requests; None if neither has a price.
+    """
+    sent = [{part.unit: part.units for part in charge.parts} for charge in charges]
+    calls = [units.get("item", units.get("request")) for units in sent]
+    known = [count for count in calls if count is not None]
+    return sum(known) if known else None
 
 
 def cost_so_far(run_id: str, enrichment: str, day: str) -> str:

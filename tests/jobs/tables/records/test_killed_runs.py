@@ -140,19 +140,22 @@ def test_the_cost_of_a_run_without_files_is_one_sum_by_currency(towns, monkeypat
     assert run.cost == "0.50 USD, 2 EUR"
 
 
-def test_a_killed_run_made_as_many_calls_as_requests_were_billed(towns, monkeypatch):
+def test_a_killed_run_made_as_many_calls_as_items_or_else_requests_were_billed(towns, monkeypatch):
     parts = (BilledUnit("request", 7, 0, "0.07"), BilledUnit("token", 900, 0, "0.01"))
+    batches = (BilledUnit("request", 2, 0, "0.02"), BilledUnit("item", 100, 0, "0.10"))
     billed = {
         "a": Billed(7, 0, "request", "0.08", "USD", by_unit=parts),
-        "b": Billed(5, 0, "request", "0.05", "USD"),
+        "b": Billed(5, 0, "item", "0.05", "USD"),
+        "c": Billed(2, 0, "request", "0.12", "USD", by_unit=batches),
+        "d": Billed(900, 0, "token", "0.01", "USD"),
     }
     monkeypatch.setattr(run_bills, "charges_so_far", lambda _: billed)
     killed(towns, "killed")
     runs = with_costs(killed_runs("towns", TABLE))
     (line,) = list_day_runs(DAY, [], runs)
-    assert (line.calls, line.rows) == (12, None)
-    billed["b"] = Billed(5, 0, "item", "0.05", "USD")
-    del billed["a"]
+    assert (line.calls, line.rows) == (112, None)
+    for name in "abc":
+        del billed[name]
     assert with_costs(runs)[0].calls is None
 
 
