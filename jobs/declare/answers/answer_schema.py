@@ -14,9 +14,12 @@ from jobs.errors import DeclarationError
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords
 # parts of a pattern that mean more to Python than to ECMA 262, the language of JSON Schema: its $
-# also stands before a last line break, and its digits and letters are those of all scripts
-WIDER = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|\$", re.DOTALL)
-AS_ECMA = {"$": r"\Z"} | {rf"\{letter}": rf"(?a:\{letter})" for letter in "dDwWbB"}
+# also stands before a last line break, its dot also for other ends of lines, and its digits and
+# letters are those of all scripts
+WIDER = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|[$.]", re.DOTALL)
+AS_ECMA = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]"} | {
+    rf"\{letter}": rf"(?a:\{letter})" for letter in "dDwWbB"
+}
 IN_BRACKETS = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
 
 
@@ -157,6 +160,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(WIDER.sub(_as_ecma, pattern))
 
 
+def _checked_as_ecma(pattern: str) -> str:
+    """Return the name of `patternProperties` for Python. Raises ValueError if it is no regex."""
+    try:  # the schema of draft 4 for schemas leaves it unchecked
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"patternProperties {pattern!r} is not a regex: {error}") from error
+    return WIDER.sub(_as_ecma, pattern)
+
+
 def _as_ecma(part: re.Match[str]) -> str:
     if part[0].startswith("["):
         return re.sub(r"\\.", lambda inner: IN_BRACKETS.get(inner[0], inner[0]), part[0])
@@ -188,14 +200,12 @@ class _References:
         if id(schema.contents) in self._seen:
             return
         self._seen.add(id(schema.contents))
-        keywords = schema.contents if isinstance(schema.contents, Mapping) else {}
-        for pattern in keywords.get("patternProperties", ()):
-            try:  # the schema of draft 4 for schemas leaves it unchecked
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(
-                    f"patternProperties {pattern!r} is not a regex: {error}"
-                ) from error
+        keywords = schema.contents if isinstance(schema.contents, dict) else {}
+        if "patternProperties" in keywords:  # read by other keywords, too
+            keywords["patternProperties"] = {
+                _checked_as_ecma(pattern): part
+                for pattern, part in keywords["patternProperties"].items()
+            }
         for keyword in REFERENCES:
             if isinstance(reference := keywords.get(keyword), str):
                 try:

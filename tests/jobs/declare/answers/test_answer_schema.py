@@ -109,6 +109,8 @@ def test_a_number_is_a_multiple_by_its_decimal_digits(unit, value, fits, dialect
         (r"^[\w$\]-]+$", "a-$]", "\u00e9"),
         (r"^\$\d$", "$5", "5"),
         (r"^\S+$", "\u00e9", "\u00a0"),
+        ("^.+$", "a b", "a\u2028b"),
+        (r"^[.]\.$", "..", ".a"),
     ],
 )
 def test_a_pattern_is_read_as_ecma_262_reads_it(pattern, fits, fails):
@@ -116,6 +118,17 @@ def test_a_pattern_is_read_as_ecma_262_reads_it(pattern, fits, fails):
     check([fits, 7])
     with pytest.raises(ValueError, match=r"at \$\[0\] \(pattern\): .* does not match"):
         check([fails])
+
+
+@pytest.mark.parametrize("closed", ["additionalProperties", "unevaluatedProperties"])
+def test_a_pattern_of_names_is_read_as_ecma_262_reads_it(closed):
+    inner = {"patternProperties": {r"^\w{2}$": {"type": "integer"}}, closed: False}
+    check = schema_check(load_schema({"$ref": "#/$defs/inner", "$defs": {"inner": inner}}))
+    check({"DE": 1})
+    for name in ("DE\n", "\u0661\u0667"):
+        with pytest.raises(ValueError, match=closed):
+            check({name: 1})
+        schema_check(load_schema({"patternProperties": inner["patternProperties"]}))({name: "x"})
 
 
 @pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
