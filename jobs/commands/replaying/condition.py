@@ -21,7 +21,7 @@ from jobs.task.rows.ledger_hits import stored_columns
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
 NUMBER = '" row"'  # the answer's number; `rowid` may be an answer's column
-SQLITE_BITS = 64
+BEYOND_SQLITE = 2**63  # its integers have 64 bits, as a BIGINT
 
 
 class Condition:
@@ -87,10 +87,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         is_whole = value.is_finite() and value == value.to_integral_value()
-        return int(value) if is_whole and abs(value) < 2 ** (SQLITE_BITS - 1) else float(value)
-    if isinstance(value, int) and value.bit_length() < SQLITE_BITS:
-        return value
-    if value is None or isinstance(value, float | str | bytes):
+        return int(value) if is_whole and abs(value) < BEYOND_SQLITE else float(value)
+    if value is None or isinstance(value, int | float | str | bytes):
         return value
     return (
         str(value) if not isinstance(value, dict | list | tuple) else json.dumps(value, default=str)

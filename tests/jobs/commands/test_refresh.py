@@ -93,6 +93,13 @@ def test_large_decimals_are_compared_with_all_their_digits(towns):
     assert found(towns, "answer.big = 1234567890123456789") == ([key(1)], [])
 
 
+def test_the_smallest_and_the_largest_bigint_are_compared_as_numbers(towns):
+    towns.declare(returns="big BIGINT")
+    towns.store({1: {"big": -(2**63)}, 2: {"big": 2**63 - 1}})
+    assert found(towns, "answer.big < 0") == ([key(1)], [])
+    assert found(towns, "answer.big > 0") == ([key(2)], [])
+
+
 @everywhere("towns", on_store=pytest.mark.proof)
 def test_refresh_judges_only_the_newest_answer_of_a_key(stored):
     stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
