@@ -39,8 +39,8 @@ UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())  # from narrow to wide
 ORDERED = (pa.string(), *INTEGERS, pa.date32(), UTC, LOCAL)
 KINDS = (*ORDERED, pa.bool_())
-# types of keys that are equal in Arrow where they are equal in Spark, with the same text; not so
-# -0.0, NaN, strings with a collation, what holds them
+# types of keys that Arrow compares and writes as text like Spark: no floats, which have -0.0 and
+# NaN, no strings with a collation, and no types that hold such values
 COMPARABLE = {*KINDS, pa.binary()}
 MOST_ROWS = 5_000_000  # of a day, for which the driver can hold the keys
 IN_TEXT = (pa.string(), pa.bool_(), *INTEGERS)  # Spark and Arrow write their values alike
@@ -59,7 +59,7 @@ COMPARISONS: dict[type[exp.Expr], Callable[[pa.Array, pa.Array], pa.Array]] = {
     exp.GT: pc.greater,
     exp.GTE: pc.greater_equal,
 }
-# Spark applies them to a whole comparison that comes before them, sqlglot to its right side
+# what Spark applies to the whole comparison before it, and sqlglot to that comparison's right side
 PREDICATES = (exp.Between, exp.In, exp.Is, exp.Not, exp.NullSafeEQ)
 DOUBLE, DECIMAL = pa.float64(), pa.decimal128(38, 0)  # DECIMAL: a literal such as 0.7, to compare
 TO_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.null())  # that Spark casts without a change

@@ -35,7 +35,7 @@ def check_spark_frame(enrichment: Enrichment, columns: Iterable[str]) -> None:
     known = _known_columns(enrichment, columns)
     wrong = list(_missing(_columns_of_keys(enrichment), known, "the frame"))
     wrong += _columns_twice(enrichment, known)
-    wrong += [_is_written(known[name]) for name in SOURCE_IDENTITY if name in known]
+    wrong += [_say_written(known[name]) for name in SOURCE_IDENTITY if name in known]
     DeclarationError.raise_for(wrong, enrichment.name)
 
 
@@ -62,7 +62,7 @@ def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
     wrong = list(_missing(read, known, "the frame"))
     kept = {column.lower() for column in (*_columns_kept(enrichment), *SOURCE_IDENTITY)}
     wrong += [
-        f"{where}: {_is_written(column)}"
+        f"{where}: {_say_written(column)}"
         for where, column in read
         if column.lower() in kept or OWN_KEYS.fullmatch(column.lower())
     ]
@@ -97,7 +97,7 @@ def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
             if column.lower() in known:
                 yield (
                     f"lookup {lookup.name}: returns: {column!r} exists in the input. "
-                    f"{_rename(lookup, column)}"
+                    f"{_advise_renaming(lookup, column)}"
                 )
     for choice in enrichment.choices:
         for column in (published.name for published in choice.published()):
@@ -109,10 +109,10 @@ def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
     yield from _answers_twice(enrichment, known)
     for column in _columns_kept(enrichment):
         if column.lower() in known:
-            yield f"input: {_is_written(known[column.lower()])}"
+            yield f"input: {_say_written(known[column.lower()])}"
 
 
-def _is_written(column: str) -> str:
+def _say_written(column: str) -> str:
     return f"{column!r} is a column that Tidegate writes. Rename it."
 
 
@@ -167,7 +167,7 @@ def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
         yield key(lookup.name)
 
 
-def _rename(lookup: Lookup, column: str) -> str:
+def _advise_renaming(lookup: Lookup, column: str) -> str:
     kind = {answer.name: answer.spark_type for answer in lookup.columns}.get(column)
     if kind is None:
         return f"Rename the lookup: its name {lookup.name!r} is the prefix."

@@ -74,7 +74,7 @@ def news(
         publication
         for publication in found
         if publication.run_id in busy
-        or _own_is_unfinished(instance, publication.run_id)
+        or _is_run_unfinished(instance, publication.run_id)
         or unfinished_runs(instance, declared, publication.day)
     ]
     until = min((publication.version for publication in wait), default=last + 1) - 1
@@ -166,11 +166,11 @@ def _made_of_day(
         summary.name: (summaries.table_of(enrichment, summary), enrichment.input.partition)
         for summary in enrichment.summaries
     }
-    many = {window.name: window.windows for window in record.facts.windows}
+    made_windows = {window.name: window.windows for window in record.facts.windows}
     empty = [
         window.name
         for window in enrichment.windows
-        if not many.get(window.name, record.facts.files)
+        if not made_windows.get(window.name, record.facts.files)
     ]
     for name, (table, column) in tables.items():
         made = derived_tables.made_at(table, column, day)
@@ -191,7 +191,7 @@ def _failed_later(record: DayRecord) -> bool:
     return any(end.run_id == facts.run_id and end.state == FAILED for end in ends)
 
 
-def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
+def _is_run_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
     run = instance.get_run_by_id(run_id[:LENGTH_OF_RUN_ID])
     return run is not None and not run.is_finished
 

@@ -98,14 +98,8 @@ def listening(mark):
                 if not connection.raddr and (
                     kind == "udp" or connection.status == psutil.CONN_LISTEN
                 ):
-                    found.append(
-                        (
-                            process.name(),
-                            kind,
-                            connection.laddr.ip.removeprefix("::ffff:"),
-                            connection.laddr.port,
-                        )
-                    )
+                    ip, port = connection.laddr
+                    found.append((process.name(), kind, ip.removeprefix("::ffff:"), port))
     return found
 
 
