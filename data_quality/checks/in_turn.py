@@ -27,14 +27,13 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
     order = np.arange(len(values)) if among is None else np.argsort(among, kind="stable")
     groups = np.zeros(len(values), np.int64) if among is None else among[order]
     found, size = np.full(len(values), np.nan), abs(distance)
-    if len(values) > size:
-        is_same_group = groups[size:] == groups[:-size]
-        target, source = (
-            (slice(size, None), slice(None, -size))
-            if distance > 0
-            else (slice(None, -size), slice(size, None))
-        )
-        found[order[target]] = np.where(is_same_group, values[order[source]], np.nan)
+    is_same_group = groups[size:] == groups[:-size]
+    target, source = (
+        (slice(size, None), slice(None, -size))
+        if distance > 0
+        else (slice(None, -size), slice(size, None))
+    )
+    found[order[target]] = np.where(is_same_group, values[order[source]], np.nan)
     return found
 
 

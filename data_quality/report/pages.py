@@ -46,7 +46,6 @@ def render(
     A day with several records shows the last record, the end of a later run without files, and a
     line for each run. Pages of days without records stay unchanged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
     pages = _pages()
     days = list_days(records, unwritten)
@@ -58,9 +57,7 @@ def render(
             page = pages.get_template("day.html").render(
                 values | _describe_record(day, day.record), root="../"
             )
-        target = folder / day.day / "index.html"
-        target.parent.mkdir(exist_ok=True)
-        _replace(target, page)
+        _replace(folder / day.day / "index.html", page)
     index = folder / "index.html"
     _replace(
         index, pages.get_template("days.html").render(_describe_all_days(enrichment, days), root="")

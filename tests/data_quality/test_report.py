@@ -391,6 +391,14 @@ def test_the_page_of_a_published_day_reports_that_its_last_run_failed(tmp_path):
     assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
+def test_the_page_of_a_day_reports_that_the_run_failed_after_it_had_written(tmp_path):
+    made = days(1)[0]
+    day, run_id, at = made.facts.day, made.facts.run_id, made.facts.started_at
+    end = replace(ended_without_files(day), run_id=run_id, started_at=at)
+    render("flights_enriched", [made], tmp_path, [end])
+    assert "not published: failed" in (tmp_path / day / "index.html").read_text()
+
+
 def test_days_of_which_none_wrote_files_have_a_page(tmp_path):
     index = render(
         "flights_enriched", [], tmp_path, [ended_without_files("2013-01-01")]
