@@ -112,7 +112,7 @@ def _words(column: pa.ChunkedArray) -> list[str]:
     """Return a column with few distinct words as texts, decoding each word once."""
     words: list[str] = []
     for chunk in column.chunks:
-        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        encoded = chunk.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         words.extend(map(names.__getitem__, encoded.indices.to_numpy().tolist()))
     return words

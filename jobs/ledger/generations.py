@@ -97,19 +97,13 @@ class Contents:
 
     generation: Generation | None
     parts: tuple[str, ...]
-    parts_taken_in: tuple[str, ...] = ()  # compacted, but not deleted yet
+    # compacted parts that are not deleted yet -> time in µs; the next generation lists them too
+    taken_in: dict[str, int] = field(default_factory=dict)
 
     @property
     def files(self) -> tuple[CompactedFile, ...]:
         """The files of the generation."""
         return self.generation.files if self.generation else ()
-
-    @property
-    def taken_in(self) -> dict[str, int]:
-        """The compacted parts that the next generation lists too: those that still exist."""
-        if self.generation:
-            return {part: self.generation.taken_in[part] for part in self.parts_taken_in}
-        return {}
 
 
 def contents(folder: LedgerFolder) -> Contents:
@@ -121,7 +115,7 @@ def contents(folder: LedgerFolder) -> Contents:
     return Contents(
         generation,
         tuple(part for part in parts if part not in taken_in),
-        tuple(part for part in parts if part in taken_in),
+        {part: taken_in[part] for part in parts if part in taken_in},
     )
 
 

@@ -133,9 +133,6 @@ class JobFiles:
                 names.setdefault(token, {})[name] = changed
         found = []
         for token, files in sorted(names.items()):
-            # done.json is last; a job without an intent was erased
-            if INTENT not in files and DONE not in files:
-                continue
             if since is not None and DONE in files and files[DONE] < since:
                 continue
             found.append(self._job(token, files))
@@ -151,15 +148,15 @@ class JobFiles:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(self.folder.read_bytes(f"{JOBS}/{name}"))
+            found: dict[str, Any] = json.loads(self.folder.read_bytes(f"{JOBS}/{name}"))
         except FileNotFoundError:
             return {}
         except ValueError as error:
             raise self.folder.unreadable(f"{JOBS}/{name}", error) from error
-        return found if isinstance(found, dict) else {}
+        return found
 
     def intent(self, token: str) -> Intent:
-        """Return what a job was to ask. Raises LedgerError; FileNotFoundError if it was erased."""
+        """Return what a job was to ask. Raises LedgerError."""
         name = f"{JOBS}/{token}/{INTENT}"
         try:
             # read_table imports pandas
@@ -220,10 +217,7 @@ class JobFiles:
             return sum(self._erase(job.token, keys) for job in self.jobs())
 
     def _erase(self, token: str, keys: pa.Array) -> bool:
-        try:
-            intent = self.intent(token)
-        except FileNotFoundError:  # a job whose intent is gone has no key
-            return False
+        intent = self.intent(token)
         is_wanted = pc.is_in(intent.keys[KEY], value_set=keys)
         if not pc.any(is_wanted).as_py():
             return False
@@ -292,10 +286,10 @@ class JobFiles:
 
     def _read_waiting(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(self.folder.read_bytes(name))
+            found: dict[str, Any] = json.loads(self.folder.read_bytes(name))
         except (FileNotFoundError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return found
 
     def write_waiting(self, enrichment: str, day: str, facts: Mapping[str, Any]) -> None:
         data = json.dumps({"enrichment": enrichment, "day": day, **facts}, indent=1).encode()

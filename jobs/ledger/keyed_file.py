@@ -86,8 +86,6 @@ class KeyedFile:
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """Return the line of each key, or -1. Pass many keys: a single key takes nearly as long."""
         found = np.full(len(texts), -1, np.int64)
-        if not len(texts) or not len(self):
-            return found
         hashes = key_hashes(texts.to_numpy(zero_copy_only=False))
         wanted = np.arange(len(texts))
         lines = np.searchsorted(self._hashes, hashes)

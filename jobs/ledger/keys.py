@@ -71,8 +71,6 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    if isinstance(value, tuple):
-        return list(value)
     raise TypeError(f"a key cannot hold a {type(value).__name__}")
 
 

@@ -4,7 +4,6 @@ import threading
 from collections import OrderedDict
 
 import pyarrow as pa
-from pyarrow import fs
 
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.store import PARTS, LedgerFolder
@@ -25,7 +24,7 @@ class RecentParts:
         self._lock = threading.Lock()
 
     def find_kept_file(self, folder: LedgerFolder, part: str) -> File | None:
-        """Return the file of a part, if it may be kept, else None. Raises FileNotFoundError."""
+        """Return the file of a part, if it may be kept, else None."""
         path = f"{folder.path}/{PARTS}/{part}"
         if folder.place:  # a store has a part whole or not at all, and each name is unique
             return (f"{folder.place} {path}", 0, 0)
@@ -36,9 +35,11 @@ class RecentParts:
             info = folder.filesystem.get_file_info(path)
         except (pa.ArrowException, OSError):  # the reader of the part reports the reason
             return None
-        if info.type == fs.FileType.NotFound:
-            raise FileNotFoundError(path)
-        return (path, info.size, info.mtime_ns or 0) if (info.size or 0) <= LARGEST else None
+        if (
+            info.size is None or info.size > LARGEST
+        ):  # the reader of the part reports a missing file
+            return None
+        return (path, info.size, info.mtime_ns)
 
     def get(self, file: File) -> pa.Table | None:
         with self._lock:

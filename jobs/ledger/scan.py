@@ -142,8 +142,7 @@ def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
     groups = []
     for number in range(file.metadata.num_row_groups):
         statistics = file.metadata.row_group(number).column(0).statistics
-        known = statistics is not None and statistics.has_min_max
-        if not known or wanted.any_between(statistics.min, statistics.max):
+        if not statistics.has_min_max or wanted.any_between(statistics.min, statistics.max):
             groups.append(number)
     return groups
 

@@ -99,7 +99,7 @@ class Search:
         parts = [
             part
             for part in current.parts
-            if part not in known and not part.startswith(self._without or "//")
+            if part not in known and not part.startswith(self._without)
         ]
         torn: set[str] = set()
         wanted = Contents(current.generation if is_new else None, tuple(parts))

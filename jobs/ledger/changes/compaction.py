@@ -93,20 +93,18 @@ def compact(
     """
     now_us = _now(now_us)
     current = contents(folder)
-    done = Compacted(rows=sum(file.rows for file in current.files))
-    if current.parts:
-        try:
-            done = _new_generation(folder, current, now_us)
-        except Overtaken:
-            return Compacted(given_up=True)
-        except (pa.ArrowException, OSError) as error:
-            is_gone = isinstance(error, FileNotFoundError)
-            if is_gone and contents(folder).generation != current.generation:
-                return Compacted(given_up=True)  # another change was first, and deleted its input
-            raise LedgerError(
-                f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
-                "Nothing was changed."
-            ) from error
+    try:
+        done = _new_generation(folder, current, now_us)
+    except Overtaken:
+        return Compacted(given_up=True)
+    except (pa.ArrowException, OSError) as error:
+        is_gone = isinstance(error, FileNotFoundError)
+        if is_gone and contents(folder).generation != current.generation:
+            return Compacted(given_up=True)  # another change was first, and deleted its input
+        raise LedgerError(
+            f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
+            "Nothing was changed."
+        ) from error
     return replace(done, deleted=sweep(folder, grace, now_us))
 
 

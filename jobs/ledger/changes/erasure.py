@@ -157,7 +157,7 @@ class _Forgetting:
         self, current: Contents, taken_in: list[str], torn: list[str]
     ) -> Iterator[pa.Table]:
         """Yield the other records of parts with a key, and enter the parts into the lists."""
-        for part in (*current.parts, *current.parts_taken_in):
+        for part in (*current.parts, *current.taken_in):
             try:
                 table = self._folder.read_part(part)
             except ForeignFile as error:
@@ -165,7 +165,7 @@ class _Forgetting:
                     torn.append(part)
                 continue
             without = self._without(table)
-            if part in current.parts_taken_in:  # the generation has its other records
+            if part in current.taken_in:  # the generation has its other records
                 continue
             if without is None and part.endswith(JOURNAL):  # its torn end may hold a key
                 without = table

@@ -43,7 +43,7 @@ class SortedFile:
     def _bounds(self, number: int) -> tuple[str, str, int, int]:
         group = self._file.metadata.row_group(number)
         statistics = group.column(0).statistics
-        if statistics is not None and statistics.has_min_max:
+        if statistics.has_min_max:
             return statistics.min, statistics.max, group.num_rows, group.total_byte_size
         # keys over 4 KB have no statistics
         keys = self._file.read_row_group(number, columns=["key"])["key"]
@@ -56,12 +56,8 @@ class SortedFile:
             bound is None or self.groups[self._next][0] <= bound
         ):
             self._next += 1
-        rows = self._rest
-        if first < self._next:
-            more = self._file.read_row_groups(range(first, self._next), columns=SCHEMA.names).cast(
-                SCHEMA
-            )
-            rows = pa.concat_tables([rows, more])
+        more = self._file.read_row_groups(range(first, self._next), columns=SCHEMA.names)
+        rows = pa.concat_tables([self._rest, more.cast(SCHEMA)])
         count = rows.num_rows
         if bound is not None:
             count = pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
@@ -76,10 +72,9 @@ def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> 
     """
     for bound in itertools.chain(_bounds(files, rows_per_table), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
-        if rows.num_rows:
-            table = in_order(rows, now_us, are_all=True)
-            if table.num_rows:
-                yield table
+        table = in_order(rows, now_us, are_all=True)
+        if table.num_rows:
+            yield table
 
 
 def _bounds(files: Sequence[SortedFile], rows_per_table: int) -> list[str]:
