@@ -158,13 +158,14 @@ def test_answers_written_to_a_journal_after_a_compaction_are_found_after_a_kill(
     assert as_answers(folder.read(there.parts)) == ANSWERS
 
 
-def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
+@pytest.mark.parametrize("others", [['["LGA",1]'], []])
+def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder, others):
     path = write(
         folder, [*ANSWERS, StoredAnswer('["secret"]', "ok", b'"of the secret"', 4, "run-1")]
     )
     path.write_bytes(path.read_bytes()[:-20])
     assert b"secret" in path.read_bytes()
-    forget(folder, ['["secret"]', '["LGA",1]'])
+    forget(folder, ['["secret"]', *others])
     assert not [
         path
         for path in Path(folder.path).rglob("*")
@@ -172,10 +173,8 @@ def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
     ]
     (file,) = contents(folder).generation.files
     with folder.open(f"compacted/{file.name}") as opened:
-        assert [answer.key for answer in as_answers(opened.read())] == [
-            '["JFK",1]',
-            '["Z\u00fcrich",1]',
-        ]
+        kept = [answer.key for answer in as_answers(opened.read())]
+    assert kept == [answer.key for answer in ANSWERS if answer.key not in others]
 
 
 def test_a_disk_that_refuses_the_journal_does_not_stop_a_run(folder, monkeypatch, wait_for, caplog):
