@@ -360,7 +360,7 @@ class LeaseBook:
             return OPEN, 0.0
         if now < pause.until:
             return CLOSED, pause.until - now
-        if pause.prober is None or pause.prober not in self._owners or now >= pause.probe_until:
+        if pause.prober not in self._owners or now >= pause.probe_until:
             pause.prober, pause.probe_until = None, 0.0
             if self._may_probe(owner):
                 pause.prober, pause.probe_until = owner, now + ttl

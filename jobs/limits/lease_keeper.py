@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import CLOSED, NOTHING_KNOWN, OPEN, Answer, Claim, LeaseBook
@@ -297,8 +296,10 @@ class LeaseKeeper:
             is_over = self.lost_since is None and not self.tasks.held(CALLS)
         if is_over:
             try:
-                leave = partial(LeaseBook.leave, owner=self.owner, spent=spent)
-                await self.store.step(self.declared.service, lambda book, now: leave(book, now=now))
+                await self.store.step(
+                    self.declared.service,
+                    lambda book, now: book.leave(self.owner, now=now, spent=spent),
+                )
             except Exception as error:  # noqa: BLE001  # as in `beat`; then its lease expires
                 self._lose(error, self.clock())
         return is_over and self.lost_since is None
