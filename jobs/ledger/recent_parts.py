@@ -35,9 +35,7 @@ class RecentParts:
             info = folder.filesystem.get_file_info(path)
         except (pa.ArrowException, OSError):  # the reader of the part reports the reason
             return None
-        if (
-            info.size is None or info.size > LARGEST
-        ):  # the reader of the part reports a missing file
+        if info.size is None or info.size > LARGEST:  # None: the reader reports that it is gone
             return None
         return (path, info.size, info.mtime_ns)
 
