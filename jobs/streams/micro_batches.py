@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import PublishConflict, TidegateError
+from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.run.day import run_batch
 from jobs.run.plan.preflight import check_input
@@ -145,7 +145,20 @@ class MicroBatches:
             if (rows := new.rows_of(of_day, types)).rows:
                 check_input(enrichment, rows, day, published)
                 found.append((day, run_id, rows))
+        self._refuse_other_case(found)
         return found
+
+    def _refuse_other_case(self, days: Sequence[tuple[str, str, InputDay]]) -> None:
+        """Raise DeclarationError if two days spell a column differently, as no table can."""
+        spelled: dict[str, tuple[str, str]] = {}
+        for day, _, rows in days:
+            for name in rows.names:
+                known, first = spelled.setdefault(name.lower(), (name, day))
+                if known != name:
+                    raise DeclarationError(
+                        f"{self._enrichment.name}: input: {name!r} of {day} is {known!r} in the "
+                        f"files of {first} in the same batch; write it so, or under another name."
+                    )
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
         """Return the record of the rows of a day, with verdicts."""

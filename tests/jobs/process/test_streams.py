@@ -274,6 +274,19 @@ def test_days_of_a_first_batch_get_the_widest_type_of_a_column_or_are_refused_be
     assert DeltaTable(TABLE).to_pyarrow_table().schema.field("number").type == pa.int64()
 
 
+def test_days_of_a_first_batch_that_spell_a_column_differently_are_refused_before_a_call(
+    project, spark
+):
+    project.put("one", [1])
+    project.put("other", [2], date=NEXT)
+    for date, file, name in ((DAY, "one", "Price"), (NEXT, "other", "price")):
+        place = Path(f"data/raw/towns/date={date}/{file}.parquet")
+        pq.write_table(pq.read_table(place).append_column(name, pa.array([5])), place)
+    reason = project.run(status=WRONG).reason
+    assert f"'price' of {NEXT} is 'Price' in the files of {DAY}" in reason
+    assert not project.calls()
+
+
 def test_a_stream_of_hours_adds_to_its_hours(project, spark):
     towns = load("declared.towns:towns")
     hours = replace(towns, input=replace(towns.input, partition="hour", every="hour"), windows=())
