@@ -441,7 +441,7 @@ def _footers(files: Sequence[str]) -> dict[str, pq.FileMetaData]:
 
 def _footer(file: str) -> pq.FileMetaData:
     try:
-        return parquet_files.read_footer(file)
+        return parquet_files.read_plain_footer(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         cause = one_line(str(error)).rstrip(".")
         raise DeclarationError(

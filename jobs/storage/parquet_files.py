@@ -15,6 +15,8 @@ MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # runs a task on each of several parts, as the `run` of an engine's stage
 RunTask = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]
 
+END = 8  # bytes: the length of the footer and its signature, if any, and PAR1
+SIGNATURE = 28  # bytes
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
 SPARK_VERSION, OLD_CALENDAR, OLD_CALENDAR_OF_INT96 = (
     f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96")
@@ -87,6 +89,22 @@ def rows_of_files(places: Sequence[str], columns: pa.Schema | None = None) -> Ma
 def read_footer(place: str) -> pq.FileMetaData:
     """Return the footer of a Parquet file."""
     return pq.read_metadata(parquet_source(place))
+
+
+def read_plain_footer(place: str) -> pq.FileMetaData:
+    """Return the footer of a Parquet file of others.
+
+    Raises:
+        ArrowInvalid: Columns are encrypted, and pyarrow would abort the process when it is asked
+            about such a column. Their file has a signature after the footer.
+    """
+    source = parquet_source(place)
+    with pa.OSFile(source) if isinstance(source, str) else source as file:
+        footer = pq.read_metadata(file)
+        file.seek(file.size() - END)
+        if int.from_bytes(file.read(4), "little") - footer.serialized_size == SIGNATURE:
+            raise pa.ArrowInvalid("columns are encrypted")
+        return footer
 
 
 def has_old_calendar(footer: pq.FileMetaData) -> bool:

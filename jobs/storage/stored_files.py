@@ -68,7 +68,7 @@ def error_text(error: Exception) -> str:
     """Return a storage error's message on one line, without full stop and request number."""
     if answer := ANSWER.search(str(error)):
         return ": ".join(filter(None, answer.groups())).rstrip(".")
-    text = str(error).partition("\n\nDebug source:")[0]
+    text = str(error).partition("\n\nDebug source:")[0].partition("\n   0: ")[0]  # Rust's backtrace
     return REQUEST.sub("", one_line(text)).rstrip(".") or type(error).__name__
 
 

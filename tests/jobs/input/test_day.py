@@ -2,6 +2,7 @@
 before it starts.
 """
 
+import base64
 import datetime as dt
 import decimal
 import uuid
@@ -11,6 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 from deltalake import DeltaTable, Schema
 
@@ -371,6 +373,28 @@ def test_an_interval_of_another_program_is_refused_and_not_published_as_bytes(tm
     duckdb.sql(f"COPY (SELECT 1 AS id, INTERVAL 3 days AS c) TO '{file}'")
     with pytest.raises(DeclarationError, match=r"'c' .* is of Parquet's type INTERVAL"):
         of_files([file])
+
+
+class Keys(pe.KmsClient):
+    def wrap_key(self, key, _name):
+        return base64.b64encode(key)
+
+
+def test_a_file_with_an_encrypted_column_is_refused_before_a_task_reads_it(tmp_path):
+    file = tmp_path / "part-0.parquet"
+    rows = pa.table({"id": [1], "name": ["a"]})
+    secret = pe.CryptoFactory(lambda _: Keys()).file_encryption_properties(
+        pe.KmsConnectionConfig(),
+        pe.EncryptionConfiguration("f", column_keys={"c": ["name"]}, plaintext_footer=True),
+    )
+    with pq.ParquetWriter(file, rows.schema, encryption_properties=secret) as writer:
+        writer.write_table(rows)
+    with pytest.raises(DeclarationError) as refused:
+        of_files([file])
+    assert str(refused.value) == (
+        f"input: {file} is not a readable Parquet file: columns are encrypted. Write it again, "
+        "or remove it."
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from jobs.storage.stored_files import open_filesystem
+from jobs.storage.stored_files import error_text, open_filesystem
 from tests.support.s3_server import S3Server
 
 
@@ -54,3 +54,8 @@ def test_an_upload_to_an_s3_compatible_server_has_a_content_length(gateway):
     with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(b"answers")
     assert gateway == [b"answers"]
+
+
+def test_the_text_of_an_error_has_no_backtrace_of_rust():
+    error = ValueError("Kernel error: No protocol found\n   0: <unknown>\n   1: start_thread\n")
+    assert error_text(error) == "Kernel error: No protocol found"
