@@ -391,9 +391,9 @@ class Crashes:
         """Count this try. Raises AirflowFailException when enough tries have crashed."""
         if self._before >= self.MOST:
             raise AirflowFailException(
-                f"{self.MOST} tries ended before their day: killed, perhaps for lack of memory, or "
-                "at the task's execution_timeout. Their logs end there. Once the cause is mended, "
-                f"{CLEAR}"
+                f"{self.MOST} tries ended before their day: killed, perhaps because memory ran "
+                "out, or at the task's execution_timeout. Their logs end there. Once the cause is "
+                f"mended, {CLEAR}"
             )
         self._store.set(self._key, self._before + 1)
 
@@ -660,7 +660,7 @@ def _silent_end(status: int) -> dict[str, str]:
         reason = f"the command ended with status {status}; the log above has all that it printed."
         return {"state": "failed", "reason": reason}
     by = f"signal {-status} ({signal.strsignal(-status)})"
-    memory = ", perhaps for lack of memory" if -status == signal.SIGKILL else ""
+    memory = ", perhaps because memory ran out" if -status == signal.SIGKILL else ""
     return {"state": "crashed", "reason": f"the command was ended by {by}{memory}."}
 
 

@@ -28,9 +28,9 @@ def explain_error(error: Exception) -> str:
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
     if KILLED in text:
         return (
-            "a Python worker of Spark was killed in each attempt of its task, perhaps for lack of "
-            "memory. Run fewer tasks at once, or give them more memory; answers so far are in the "
-            "ledger."
+            "a Python worker of Spark was killed in each attempt of its task, perhaps because "
+            "memory ran out. Run fewer tasks at once, or give them more memory; answers so far are "
+            "in the ledger."
         )
     if STOPPED in text:
         return (
@@ -39,8 +39,8 @@ def explain_error(error: Exception) -> str:
         )
     if _is_of_the_gateway(error):
         return (
-            "Spark's Java ended or was killed, perhaps for lack of memory. Give the machine or the "
-            "container more memory, or Java less; answers so far are in the ledger."
+            "Spark's Java ended or was killed, perhaps because memory ran out. Give the machine or "
+            "the container more memory, or Java less; answers so far are in the ledger."
         )
     return cause
 

@@ -148,13 +148,17 @@ class CircuitBreaker:
         waited = (now - self._throttled_since_us) / 1e6
         # calls under way at the start of a pause begin no further one
         before = 0.0 if self.wants_no_call else waited
-        is_too_long = before + seconds > self._rule.wait_at_most.total_seconds()
+        longest = self._rule.wait_at_most.total_seconds()
+        is_too_long = before + seconds > longest
         if is_too_long and (before or seconds > PATIENCE):
             since = dt.datetime.fromtimestamp(self._throttled_since_us / 1e6, dt.UTC)
-            kind = ServiceDown if is_down else RunStopped
+            kind, state = (
+                (ServiceDown, "been unavailable") if is_down else (RunStopped, "throttled calls")
+            )
             raise kind(
-                f"{self._service} has been throttling us since {since:%H:%M:%S} UTC ({reason}), "
-                f"now for {seconds:.0f} s more; waited {waited:.0f} s, gave up."
+                f"{self._service} has {state} since {since:%H:%M:%S} UTC ({reason}): waited "
+                f"{waited:.0f} s, and {seconds:.0f} s more would exceed wait_at_most, "
+                f"{longest:g} s."
             )
         self._close(seconds, reason)
 

@@ -176,7 +176,8 @@ def interruption(context: dg.OpExecutionContext, declared: Declared) -> tuple[st
     if worker is None or worker.is_alive():
         return CANCELLED, "somebody cancelled the run; its program was stopped.", again
     reason = (
-        "the process of the run was killed, perhaps for lack of memory; its program was stopped."
+        "the process of the run was killed, perhaps because memory ran out; its program was "
+        "stopped."
     )
     if "dagster/retry_number" in context.run.tags:
         return FAILED, reason, again

@@ -219,7 +219,7 @@ def test_an_error_without_a_day_names_no_day(tried):
 
 def test_the_reason_of_a_killed_command_names_the_signal(tried):
     (killed,) = tried["killed"]
-    assert "ended by signal 9 (Killed), perhaps for lack of memory." in killed.end
+    assert "ended by signal 9 (Killed), perhaps because memory ran out." in killed.end
 
 
 def test_a_task_that_airflow_stops_does_not_say_that_it_crashed_and_is_run_again(tried):

@@ -133,9 +133,9 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     (how,) = found
     assert how.code == 1
     assert how.reason == (
-        "a Python worker of Spark was killed in each attempt of its task, perhaps for lack of "
-        "memory. Run fewer tasks at once, or give them more memory; answers so far are in the "
-        f"ledger. The run's log: {LOG}"
+        "a Python worker of Spark was killed in each attempt of its task, perhaps because "
+        "memory ran out. Run fewer tasks at once, or give them more memory; answers so far are "
+        f"in the ledger. The run's log: {LOG}"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
-from jobs.errors import DeclarationError, RunStopped
+from jobs.errors import DeclarationError, RunStopped, ServiceDown
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 
@@ -145,20 +145,28 @@ def test_a_service_that_asks_for_a_pause_gets_the_pause():
     assert virtual(main) == (True, True, False)
 
 
-def test_a_service_that_asks_for_a_pause_beyond_the_wait_stops_the_run():
+@pytest.mark.parametrize(
+    ("reason", "is_down", "kind", "state"),
+    [
+        ("429 Too Many Requests", False, RunStopped, "throttled calls"),
+        ("503 Service Unavailable", True, ServiceDown, "been unavailable"),
+    ],
+)
+def test_a_service_that_asks_for_a_pause_beyond_the_wait_stops_the_run(
+    reason, is_down, kind, state
+):
     async def main():
         service = Watched()
         for _ in range(5):
-            service.watch.throttled("503 Service Unavailable", 20.0)
+            service.watch.throttled(reason, 20.0, is_down=is_down)
             await asyncio.sleep(20.0)
-        with pytest.raises(RunStopped) as stopped:
-            service.watch.throttled("503 Service Unavailable", 20.0)
+        with pytest.raises(kind) as stopped:
+            service.watch.throttled(reason, 20.0, is_down=is_down)
         return str(stopped.value)
 
-    sentence = virtual(main)
-    assert sentence == (
-        "geo at http://geo.example has been throttling us since 00:00:00 UTC (503 Service "
-        "Unavailable), now for 20 s more; waited 100 s, gave up."
+    assert virtual(main) == (
+        f"geo at http://geo.example has {state} since 00:00:00 UTC ({reason}): waited 100 s, and "
+        "20 s more would exceed wait_at_most, 100 s."
     )
 
 

@@ -514,7 +514,7 @@ def test_a_run_that_ends_by_throttling_settles_the_marks_of_throttled_calls(
     once = http(service, idempotent=False, **(BATCH_OF_ONE if batched else {}))
     outage = Outage(wait_at_most=timedelta(seconds=90))
     once = dataclasses.replace(once, service=dataclasses.replace(once.service, outage=outage))
-    with pytest.raises(RunStopped, match="has been throttling us"):
+    with pytest.raises(RunStopped, match="has throttled calls"):
         collected(with_ledger(plan(once, share=1), folder), [batch(0, 5)])
     assert outcomes_of(folder) == {"[0]": "ok"}
 
