@@ -87,7 +87,7 @@ def asked_first(path, asked, source_of):
     keys = [key for key in asked if key in source_of]
     kinds = [asked[key] for key in keys]
     table = {
-        "key": [key_text((key,)) for key in keys],
+        "key": pa.array([key_text((key,)) for key in keys], pa.string()),
         "outcome": kinds,
         "error": pa.array(
             [None if kind in ("ok", "miss") else f"{kind}!" for kind in kinds], pa.string()
