@@ -133,6 +133,9 @@ class JobFiles:
                 names.setdefault(token, {})[name] = changed
         found = []
         for token, files in sorted(names.items()):
+            # done.json is last; a power cut may have lost the intent of a job without it
+            if INTENT not in files and DONE not in files:
+                continue
             if since is not None and DONE in files and files[DONE] < since:
                 continue
             found.append(self._job(token, files))
@@ -156,7 +159,7 @@ class JobFiles:
         return found
 
     def intent(self, token: str) -> Intent:
-        """Return what a job was to ask. Raises LedgerError."""
+        """Return what a job was to ask. Raises LedgerError; FileNotFoundError if it is lost."""
         name = f"{JOBS}/{token}/{INTENT}"
         try:
             # read_table imports pandas
@@ -217,7 +220,10 @@ class JobFiles:
             return sum(self._erase(job.token, keys) for job in self.jobs())
 
     def _erase(self, token: str, keys: pa.Array) -> bool:
-        intent = self.intent(token)
+        try:
+            intent = self.intent(token)
+        except FileNotFoundError:  # lost by a power cut after a kill, before anything was sent
+            return False
         is_wanted = pc.is_in(intent.keys[KEY], value_set=keys)
         if not pc.any(is_wanted).as_py():
             return False

@@ -38,3 +38,10 @@ def test_forgetting_a_key_rewrites_only_the_jobs_that_have_it(files):
     assert files.erase(pa.array(['["first"]'])) == 1
     assert (files.intent("first").items, files.intent("second").erased) == (1, 0)
     assert files.erase(pa.array(['["first"]'])) == 0
+
+
+@everywhere("files")
+def test_forgetting_a_key_passes_over_jobs_whose_intent_a_power_cut_took(files):
+    files.write_intent("kept", Intent(pa.table({KEY: ['["a"]']}), "run", 0.0))
+    files.finish("ended", {"state": "never sent"})
+    assert files.erase(pa.array(['["a"]'])) == 1
