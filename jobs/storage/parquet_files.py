@@ -16,6 +16,7 @@ MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RunTask = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]
 
 END = 8  # bytes: the length of the footer and its signature, if any, and PAR1
+LAST = 64 << 10  # bytes at the end of a file that are read first, as pyarrow does
 SIGNATURE = 28  # bytes
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
 SPARK_VERSION, OLD_CALENDAR, OLD_CALENDAR_OF_INT96 = (
@@ -100,9 +101,12 @@ def read_plain_footer(place: str) -> pq.FileMetaData:
     """
     source = parquet_source(place)
     with pa.OSFile(source) if isinstance(source, str) else source as file:
-        footer = pq.read_metadata(file)
-        file.seek(file.size() - END)
-        if int.from_bytes(file.read(4), "little") - footer.serialized_size == SIGNATURE:
+        start = max(0, file.size() - LAST)
+        last = file.read_at(LAST, start)
+        size = int.from_bytes(last[-END:-4], "little")
+        # pyarrow would read the same bytes again
+        footer = pq.read_metadata(file if size + END > len(last) else pa.BufferReader(last))
+        if size - footer.serialized_size == SIGNATURE:
             raise pa.ArrowInvalid("columns are encrypted")
         return footer
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.storage import objects, parquet_files
-from jobs.storage.parquet_files import open_parquet, read_footer, stream_rows
+from jobs.storage.parquet_files import open_parquet, read_footer, read_plain_footer, stream_rows
 
 ROWS = pa.table({"n": range(1000), "text": [f"{n:040d}" for n in range(1000)]})
 
@@ -34,12 +34,23 @@ def read(place):
 def test_a_small_file_is_read_by_one_request(place, s3):
     assert asked(s3, lambda: read(place)) == ["GET"]
     assert asked(s3, lambda: read_footer(place)) == ["GET"]
+    assert asked(s3, lambda: read_plain_footer(place)) == ["GET"]
 
 
 def test_a_large_file_is_read_in_pieces(place, s3, monkeypatch):
     monkeypatch.setattr(parquet_files, "SMALL", 1000)
     read(place)
     assert read_footer(place).num_rows == ROWS.num_rows
+
+
+def test_the_plain_footer_of_a_large_file_costs_no_more_requests_than_its_footer(
+    place, s3, monkeypatch
+):
+    monkeypatch.setattr(parquet_files, "SMALL", 1000)
+    asked_for = asked(s3, lambda: read_footer(place))
+    assert asked(s3, lambda: read_plain_footer(place)) == asked_for
+    monkeypatch.setattr(parquet_files, "LAST", 100)  # the footer is longer
+    assert read_plain_footer(place).num_rows == ROWS.num_rows
 
 
 def test_a_file_that_is_gone_is_named(place):
