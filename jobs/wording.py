@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from types import FrameType
+from typing import Any
 
 LONGEST = 2_000  # characters of an error
 FINEST = 14  # decimals of a percentage
@@ -59,6 +60,11 @@ def percent(share: float, places: int = 2) -> str:
         places += 1
         text = f"{share:.{places}%}"
     return text
+
+
+def cell_text(value: Any) -> str:
+    """Return a value of a row as text, and `null` for None."""
+    return "null" if value is None else str(value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

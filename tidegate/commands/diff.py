@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.commands.diffing.diff import Difference, Side, diff
 from jobs.errors import DeclarationError
-from jobs.wording import counted
+from jobs.wording import cell_text, counted
 from tidegate.commands.command import (
     Command,
     add_day,
@@ -70,7 +70,7 @@ def difference_lines(found: Difference) -> Iterator[str]:
     for change in found.columns:
         yield f"{change.column}  {counted(change.cells, 'cell')}"
         for example in change.examples:
-            change_text = f"{_shown(example['from'])} -> {_shown(example['to'])}"
+            change_text = f"{cell_text(example['from'])} -> {cell_text(example['to'])}"
             yield from entry("", f"{_pairs(example['row'])}  {change_text}", 2)
     for name, examples in (("added", found.added_rows), ("removed", found.removed_rows)):
         if examples:
@@ -90,11 +90,7 @@ def _outcomes(before: Side, after: Side) -> Iterator[tuple[str, str, str]]:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_shown(value)}" for name, value in values.items())
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    return " ".join(f"{name}={cell_text(value)}" for name, value in values.items())
 
 
 COMMAND = Command(_add_arguments, _run)

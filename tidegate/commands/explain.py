@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.commands.explaining.explain import Explained, ExplainedLookup, explain
 from jobs.errors import DeclarationError
-from jobs.wording import counted, one_line
+from jobs.wording import cell_text, counted, one_line
 from tidegate.commands.command import (
     Command,
     add_enrichment,
@@ -83,7 +83,7 @@ def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
     yield "columns", _pairs(lookup.columns)
     yield "error", lookup.error or ""
     for part in lookup.key or lookup.expressions:
-        value = "" if lookup.key is None else f"={_shown(lookup.key[part])}"
+        value = "" if lookup.key is None else f"={cell_text(lookup.key[part])}"
         expression = lookup.expressions.get(part)  # it may have had another name when written
         yield "key", f"{part}{value}{f'  from {expression}' if expression else ''}"
     yield "", lookup.key_text or ""
@@ -107,11 +107,7 @@ def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return "  ".join(f"{name}={_shown(value)}" for name, value in values.items())
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    return "  ".join(f"{name}={cell_text(value)}" for name, value in values.items())
 
 
 COMMAND = Command(_add_arguments, _run)

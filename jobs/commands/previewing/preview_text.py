@@ -11,7 +11,7 @@ from jobs.commands.previewing.preview import PreviewRow
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.tables.records import run_bills
-from jobs.wording import counted, one_line
+from jobs.wording import cell_text, counted, one_line
 
 LONGEST = 600  # shown characters of a request or an answer
 
@@ -80,7 +80,7 @@ def _pairs(values: Mapping[str, Any], *, hidden: bool) -> str:
 
 
 def shown(value: Any) -> str:
-    text = one_line(value) if isinstance(value, str) else "null" if value is None else str(value)
+    text = one_line(value) if isinstance(value, str) else cell_text(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
