@@ -13,9 +13,9 @@ from jobs.declare.answers.times import shown
 from jobs.errors import DeclarationError
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords
-# parts of a pattern that mean more to Python than to ECMA 262, the language of JSON Schema: its $
-# also stands before a last line break, its dot also for other ends of lines, and its digits and
-# letters are those of all scripts
+# parts of a pattern that match more in Python than in ECMA 262, whose patterns JSON Schema uses: in
+# Python, $ matches before a final line break, the dot matches three of the four line ends, and \d
+# and \w match digits and letters of every script
 WIDER = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|[$.]", re.DOTALL)
 AS_ECMA = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]"} | {
     rf"\{letter}": rf"(?a:\{letter})" for letter in "dDwWbB"
@@ -157,19 +157,22 @@ def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator
 
 @functools.lru_cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(WIDER.sub(_as_ecma, pattern))
+    return re.compile(_translated(pattern))
 
 
-def _checked_as_ecma(pattern: str) -> str:
-    """Return the name of `patternProperties` for Python. Raises ValueError if it is no regex."""
-    try:  # the schema of draft 4 for schemas leaves it unchecked
+def _translated(pattern: str) -> str:
+    """Return the pattern that matches in Python what this pattern matches in ECMA 262."""
+    return WIDER.sub(_translated_part, pattern)
+
+
+def _require_regex(pattern: str) -> None:
+    try:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"patternProperties {pattern!r} is not a regex: {error}") from error
-    return WIDER.sub(_as_ecma, pattern)
 
 
-def _as_ecma(part: re.Match[str]) -> str:
+def _translated_part(part: re.Match[str]) -> str:
     if part[0].startswith("["):
         return re.sub(r"\\.", lambda inner: IN_BRACKETS.get(inner[0], inner[0]), part[0])
     return AS_ECMA.get(part[0], part[0])
@@ -186,7 +189,10 @@ def _require_valid(schema: Any, validator_class: Any) -> None:
 
 
 class _References:
-    """Follows the references of a schema, also to parts that are no schemas by their place."""
+    """Visits each part of a schema, also those that only a reference makes a part.
+
+    It translates the names of `patternProperties`, which several keywords of the library read.
+    """
 
     def __init__(self, validator_class: Any, specification: Any) -> None:
         self._validator_class = validator_class
@@ -201,10 +207,11 @@ class _References:
             return
         self._seen.add(id(schema.contents))
         keywords = schema.contents if isinstance(schema.contents, dict) else {}
-        if "patternProperties" in keywords:  # read by other keywords, too
+        if named := keywords.get("patternProperties"):
+            for pattern in named:  # the schema of draft 4 for schemas leaves them unchecked
+                _require_regex(pattern)
             keywords["patternProperties"] = {
-                _checked_as_ecma(pattern): part
-                for pattern, part in keywords["patternProperties"].items()
+                _translated(pattern): part for pattern, part in named.items()
             }
         for keyword in REFERENCES:
             if isinstance(reference := keywords.get(keyword), str):

@@ -1,5 +1,5 @@
-"""A table whose log is damaged, for example by a power cut, and what is on the disk when a day is called
-published.
+"""A table whose log is damaged, for example by a power cut, and what is on the disk when a day is
+called published.
 """
 
 import os
