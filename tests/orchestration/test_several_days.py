@@ -509,7 +509,9 @@ def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_published_
 ):
     """Days without input do not end the run."""
     # of other tests: the day is to call
-    shutil.rmtree(dagster_project.root / "data" / "ledger", ignore_errors=True)
+    ledger = dagster_project.root / "data" / "ledger"
+    shutil.rmtree(ledger, ignore_errors=True)
+    ledger.mkdir()
     data = dagster_project.root / "data" / "demo"
     # so that the middle of a day is found
     with running(data, data / "slow_calls.jsonl", scale=3.0) as service:

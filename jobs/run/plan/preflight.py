@@ -2,6 +2,7 @@
 
 import functools
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from jobs.run.plan.service_checks import check_service, check_service_limits
 from jobs.storage.stored_files import has_files
 from jobs.storage.urls import absolute, below, is_circle, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place
+from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
     from jobs.tables.delta.type_check import OpenTable
@@ -128,6 +130,8 @@ def steps(
         yield lambda: require_extra("s3", f"{enrichment.name}: output: {enrichment.output.path}")
     if input_day is not None and day is not None:
         yield from steps_of_day(enrichment, input_day, day, engine, published)
+    if calls:
+        yield lambda: check_ledger(enrichment)
     for lookup in enrichment.lookups if calls else ():
         yield functools.partial(
             check_service, enrichment, lookup, None if input_day is None else input_day.schema
@@ -183,6 +187,33 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
             f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it."
         )
     DeclarationError.raise_for(wrong, enrichment.name)
+
+
+def check_ledger(enrichment: Enrichment) -> None:
+    """Raise DeclarationError if a ledger's folder is gone to which earlier runs wrote answers.
+
+    A volume that is not mounted looks like a new ledger, and a run would pay for all answers again.
+    On a store nothing tells a prefix that is gone from an empty one, and a missing bucket is an
+    error.
+    """
+    if enrichment.ledger is None or is_url(enrichment.ledger.path):
+        return
+    folder = enrichment.ledger.path
+    if Path(folder).exists():
+        return
+    stored = sum(
+        figures.stored or 0
+        for record in run_records.load(enrichment.name)
+        if record.facts.declared.ledger == folder
+        for figures in record.figures.lookups
+    )
+    if stored:
+        raise DeclarationError(
+            f"{enrichment.name}: ledger: {folder} is not there, but earlier runs stored "
+            f"{stored:,} answers in it, and this run would pay for them again. Mount its volume or "
+            "restore a backup. If you deleted it on purpose, make an empty folder: "
+            f"mkdir -p {shlex.quote(folder)}"
+        )
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:

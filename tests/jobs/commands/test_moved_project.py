@@ -104,6 +104,35 @@ def test_a_remap_without_stored_answers_removes_no_published_answer(local_days, 
     assert set(DeltaTable(TABLE).to_pyarrow_table()["weather_status"].to_pylist()) == {"ok"}
 
 
+def test_a_ledger_that_is_gone_is_refused_before_its_answers_are_paid_again(local_days, capsys):
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    ledger, elsewhere = Path("data/ledger"), Path("unmounted")
+    ledger.rename(elsewhere)
+    asked = len(local_days.calls)
+    capsys.readouterr()
+    for command in (("run", "towns", "--day", DAY), ("check", "towns", "--day", DAY)):
+        assert main([*command, "--package", "declared", "--engine", "local"]) == 2
+        said = capsys.readouterr()
+        assert (
+            "ledger: data/ledger is not there, but earlier runs stored 2 answers in it"
+            in said.out + said.err
+        )
+    assert len(local_days.calls) == asked
+    assert not ledger.exists()
+    elsewhere.rename(ledger)
+    assert local_days.run(DAY) == 0
+    assert len(local_days.calls) == asked
+
+
+def test_a_ledger_that_was_deleted_begins_again_in_an_empty_folder(local_days):
+    local_days.write_input(DAY, ["a", "b"])
+    assert local_days.run(DAY) == 0
+    shutil.rmtree("data/ledger")
+    Path("data/ledger").mkdir()
+    assert local_days.run(DAY) == 0
+
+
 def test_a_table_of_another_partition_column_is_refused(local_days, capsys):
     local_days.towns.declare_too("towns = replace(towns, tolerance=Tolerance(error=1.0))")
     local_days.fails = {"b": 500}
