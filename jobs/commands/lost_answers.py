@@ -14,7 +14,7 @@ from jobs.declare.values.key_expressions import columns_in
 from jobs.input.staged_files import name_anywhere, names_anywhere
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayRecord, DeclaredFacts
-from jobs.storage.parquet_files import open_parquet, parquet_source
+from jobs.storage.parquet_files import open_parquet, parquet_source, read_schema
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import path_from_spark
 from jobs.tables.delta.delta_log import table_at
@@ -172,7 +172,7 @@ def written_files(run: DayRecord) -> list[str]:
 
 
 def _columns(file: str) -> list[str]:
-    names: list[str] = pq.read_schema(parquet_source(file)).names
+    names: list[str] = read_schema(file).names
     return names
 
 

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.errors import TidegateError
 from jobs.storage import objects
 from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import is_url
+from jobs.wording import one_line
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # runs a task on each of several parts, as the `run` of an engine's stage
@@ -130,9 +133,22 @@ def has_old_calendar(footer: pq.FileMetaData) -> bool:
     )
 
 
+@contextmanager
+def naming_torn_file(place: str) -> Iterator[None]:
+    """Raise TidegateError, with the place, if the body finds that a run's file is lost or torn."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise TidegateError(
+            f"{place} cannot be read: {one_line(str(error)).rstrip('.')}. Restore the file from a "
+            "copy; without one run its day again, with the ledger's answers."
+        ) from error
+
+
 def read_schema(place: str) -> pa.Schema:
-    """Return the columns of a Parquet file."""
-    return pq.read_schema(parquet_source(place))
+    """Return the columns of a run's Parquet file. Raises TidegateError if it is lost or torn."""
+    with naming_torn_file(place):
+        return pq.read_schema(parquet_source(place))
 
 
 def read_fields(places: Iterable[str]) -> dict[str, pa.Field]:

@@ -14,6 +14,7 @@ from pyarrow import fs
 from jobs.declare.values.calendar import column_value
 from jobs.declare.values.table_conflicts import LETTERS
 from jobs.schema.records import DayFacts
+from jobs.storage.parquet_files import naming_torn_file
 from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delta import by_run
 from jobs.tables.delta.delta_log import table_at
@@ -38,7 +39,8 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     filesystem, path = open_filesystem(table_of(table))
     # deltalake's filesystem is written in Python: Arrow's threads may still free its buffers when
     # the interpreter ends, which aborts the process (apache/arrow#34314)
-    return found.to_pyarrow_table(
-        filesystem=fs.SubTreeFileSystem(path, filesystem),
-        filters=[(partition, "=", column_value(day))],
-    )
+    with naming_torn_file(table_of(table)):
+        return found.to_pyarrow_table(
+            filesystem=fs.SubTreeFileSystem(path, filesystem),
+            filters=[(partition, "=", column_value(day))],
+        )

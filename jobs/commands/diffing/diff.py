@@ -27,7 +27,7 @@ from jobs.input.staged_files import names_anywhere
 from jobs.ledger.keys import masked_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
-from jobs.storage.parquet_files import open_parquet, read_footer
+from jobs.storage.parquet_files import naming_torn_file, open_parquet, read_footer
 from jobs.tables.publishing import published_columns
 
 ROWS_AT_ONCE = 1 << 17
@@ -127,7 +127,10 @@ class _Rows:
 
     def __init__(self, version: DayVersion) -> None:
         self.files = version.files
-        footers = [read_footer(file) for file in self.files]
+        footers = []
+        for file in self.files:
+            with naming_torn_file(file):
+                footers.append(read_footer(file))
         self.count = sum(footer.num_rows for footer in footers)
         declared = version.record.facts if version.record else None
         published = None if declared is None else {n.lower() for n in published_columns(declared)}

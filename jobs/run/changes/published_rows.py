@@ -22,7 +22,7 @@ from jobs.ledger.expired_marks import expired_marks
 from jobs.run.keys.key_texts import texts_or_null
 from jobs.schema import columns as schema
 from jobs.schema.records import DayRecord
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import parquet_source, read_schema
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import list_files
@@ -65,11 +65,7 @@ class PublishedRows(ParquetRows):
     def input_columns(self) -> pa.Schema:
         """The columns that the run had from its input."""
         had = {name.lower() for name in self.record.facts.input_columns}
-        found = {
-            field.name.lower(): field
-            for file in self.files
-            for field in pq.read_schema(parquet_source(file))
-        }
+        found = {field.name.lower(): field for file in self.files for field in read_schema(file)}
         return pa.schema([field for name, field in found.items() if name in had]).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:

@@ -12,7 +12,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.input.delta import files_with_vectors
 from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.parquet_files import naming_torn_file, parquet_source, read_schema
 from jobs.storage.urls import below
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day, find_run, runs_by_day
@@ -58,7 +58,7 @@ def days_that_asked(
 def asks(file: str, keys: KeysOf, expired: Mapping[str, int] = NONE) -> bool:
     """Return whether the file has a row of any of these keys; `expired` as in `days_that_asked`."""
     key, at = schema.key(keys.lookup), schema.published_answered_at(keys.lookup)
-    with pq.ParquetFile(parquet_source(file)) as opened:
+    with naming_torn_file(file), pq.ParquetFile(parquet_source(file)) as opened:
         names = opened.schema_arrow.names
         if key not in names:
             return False
@@ -135,4 +135,4 @@ def _texts(rows: pa.RecordBatch | pa.Table, keys: KeysOf) -> Iterator[list[str |
 
 def names_keys(file: str, lookup: str) -> bool:
     """Return whether the file has keys of the lookup, which may be declared since."""
-    return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
+    return schema.key(lookup) in read_schema(file).names

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -33,7 +32,7 @@ from pyiceberg.typedef import Record
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.iceberg import catalog_config
 from jobs.schema.records import DeclaredFacts
-from jobs.storage.parquet_files import parquet_source, read_footer
+from jobs.storage.parquet_files import read_footer, read_schema
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url
 from jobs.tables.delta.copied_rows import KEPT
@@ -221,7 +220,7 @@ def _give_audit_columns_ids(change: Transaction, files: Collection[PublishedFile
         known = _parts_by_name(change.table_metadata.name_mapping() or ())
         others = [
             (column.name, _joined(column.type, known.get(column.name, ())))
-            for column in pq.read_schema(parquet_source(file.place))
+            for column in read_schema(file.place)
             if shown.field_by_name(column.name) is None
             and (column.name not in known or _lacks_ids(column.type, known[column.name]))
         ]
