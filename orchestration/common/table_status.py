@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from data_quality import next_step as held_back
@@ -178,8 +179,10 @@ def _work(runs: RecentRuns, since: dt.datetime) -> Work:
 
 def add_costs(*costs: Mapping[str, float]) -> dict[str, float]:
     """Return the sum of costs, by currency."""
-    found = sum_by_currency(pair for cost in costs for pair in cost.items())
-    return {currency: round(money, 9) for currency, money in sorted(found.items())}
+    found = sum_by_currency(
+        (currency, Decimal(str(money))) for cost in costs for currency, money in cost.items()
+    )
+    return {currency: float(money) for currency, money in sorted(found.items())}
 
 
 def _day(

@@ -140,6 +140,11 @@ def test_the_page_shows_the_cost_of_the_month_as_costs_does(towns, seed):
     assert sum(table.this_month.runs for table in status.tables) == runs
 
 
+def test_costs_add_up_to_the_last_digit():
+    costs = [{"EUR": 5e-13}, {"EUR": 6e-13, "USD": 107899989.2114}, {"USD": 26299997.37056}]
+    assert add_costs(*costs) == {"EUR": 1.1e-12, "USD": 134199986.58196}
+
+
 def test_records_of_days_without_a_new_run_are_not_read_again(towns, caplog):
     published(towns, "towns", "2013-01-19")
     old = Path("data/runs/towns/2012-03-01")
