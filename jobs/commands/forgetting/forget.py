@@ -201,13 +201,22 @@ def _require_rewritable_days(enrichment: Enrichment) -> None:
 def _refuse_if_run_meanwhile(
     enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]
 ) -> None:
-    """Refuse a run that began meanwhile: it may have read or called for the keys."""
-    if run_id != had.get(day, ""):
+    """Refuse a run that began meanwhile: it may have read or called for the keys.
+
+    Another `forget` may have written evidence that names them.
+    """
+    if run_id == had.get(day, ""):
+        return
+    if run_id.startswith(run_records.FORGET):
         raise DayTaken(
-            f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the "
-            "keys: they are not forgotten for good. Run `forget` again when no run of the table is "
-            "at work."
+            f"{enrichment.name}: another `forget` wrote {day} again meanwhile: the keys may not be "
+            "forgotten for good. Run `forget` again when the other has ended."
         )
+    raise DayTaken(
+        f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the "
+        "keys: they are not forgotten for good. Run `forget` again when no run of the table is "
+        "at work."
+    )
 
 
 def _recorded_order(folder: LedgerFolder) -> list[str]:

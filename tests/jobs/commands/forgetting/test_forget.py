@@ -418,6 +418,25 @@ def test_forget_reports_a_run_that_began_meanwhile_and_a_second_forget_removes_i
     assert files_that_hold(GONE) == []
 
 
+def test_a_forget_beside_another_names_it_and_says_when_to_forget_again(towns, monkeypatch, capsys):
+    towns.publish(FIRST, [1, 2, NUMBER])
+    before = forget.clean_records
+
+    def another(*arguments):
+        monkeypatch.setattr(forget, "clean_records", before)
+        assert tidegate("forget", "weather", "--key", "town=town-2") == 0
+        return before(*arguments)
+
+    monkeypatch.setattr(forget, "clean_records", another)
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
+    assert capsys.readouterr().err == (
+        f"towns: another `forget` wrote {FIRST} again meanwhile: the keys may not be forgotten "
+        "for good. Run `forget` again when the other has ended.\n"
+    )
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
+    assert files_that_hold(GONE) == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
