@@ -99,7 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
                 # another Ctrl-C ends the process without a word
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 print(
-                    "Interrupted; published days stay as they are. The same command continues.",
+                    "Interrupted; no published day is left half changed. The same command "
+                    "continues.",
                     file=sys.stderr,
                 )
                 return INTERRUPTED

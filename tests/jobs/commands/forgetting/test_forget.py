@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import itertools
 import shutil
+import signal
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -435,6 +436,25 @@ def test_a_forget_beside_another_names_it_and_says_when_to_forget_again(towns, m
     )
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == []
+
+
+def test_an_interrupted_forget_does_not_say_that_the_published_days_stay_as_they_are(
+    towns, monkeypatch, capsys
+):
+    towns.publish(FIRST, [1, NUMBER])
+
+    def ctrl_c(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(forget, "remake_windows", ctrl_c)
+        interrupted.setattr(signal, "signal", lambda *_: None)  # of the tests' process
+        assert tidegate("forget", "weather", "--key", f"town={GONE}") == 130
+    assert numbers(FIRST) == [1]
+    assert capsys.readouterr().err == (
+        "Interrupted; no published day is left half changed. The same command continues.\n"
+    )
+    assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
 
 
 @pytest.mark.parametrize(
