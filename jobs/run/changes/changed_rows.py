@@ -208,7 +208,8 @@ class Comparison:
         if published is not None:
             try:
                 there = published.columns(ids.schema)
-            except pa.ArrowException:  # its ids have another type: `check_types` refuses the run
+            # a file is lost or torn, or its ids have another type, which `check_types` refuses
+            except (pa.ArrowException, FileNotFoundError):
                 published = None
             # published by a run of all rows
             if repeated(there) or any(column.null_count for column in there.columns):

@@ -44,3 +44,40 @@ def test_a_lost_or_torn_file_of_a_table_is_named(local_days, capsys, harm, reade
     capsys.readouterr()
     assert main([*command, "--package", "declared"]) in (1, 2)
     assert harmed.name in capsys.readouterr().err
+
+
+CHANGED = """
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
+
+
+class Ask:
+    async def async_invoke(self, keys):
+        return [{"v": 1}]
+
+
+it = Enrichment(
+    name="it",
+    input=Input(path="raw", every=["all"], row_id=["id"], rows="changed"),
+    lookups=[
+        AsyncFunctionLookup(
+            name="a", function=Ask, max_concurrency=2, timeout=5.0, keys={"id": "id"},
+            returns="v INT",
+        )
+    ],
+    output=Output(path="published"),
+)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("harm", [lose, tear])
+def test_changed_rows_over_a_lost_or_torn_file_are_all_rows(project, capsys, harm):
+    project.declare(CHANGED)
+    project.write("all", {"id": [1, 2]})
+    run = ["run", "it", "--day", "all", "--package", "declared"]
+    assert main(run) == 0
+    (published,) = Path("published/runs").rglob("*.parquet")
+    harm(published)
+    capsys.readouterr()
+    assert main(run) == 0
+    assert "2 rows (2 new, 0 changed" in capsys.readouterr().out
