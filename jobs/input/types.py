@@ -4,6 +4,7 @@ They are known before Spark starts, and without a Spark job.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ BY_NAME = {
 }  # fmt: skip
 UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 LARGEST_PRECISION = 38  # of a DECIMAL, in Spark and Delta
+# a group of this type, in the text of a schema: pyarrow tells the types of leaves only
+VARIANT = re.compile(r" group field_id=-?\d+ (.*) \(Variant\(\d+\)\) \{$", re.MULTILINE)
 REFUSED = {
     "TIME": "a time of day, which a Delta table cannot store. Write it as text.",
     "TIMESTAMP": "a timestamp in nanoseconds, which Spark does not read. Write it in microseconds.",
@@ -71,6 +74,12 @@ def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputCol
         "fields"
     ]
     spark_field = {field["name"]: field for field in noted}
+    variant = VARIANT.search(str(footer.schema))
+    if variant and not noted:
+        raise DeclarationError(
+            f"input: {variant[1]!r} in {file} is a variant, of which a run would publish the "
+            "bytes. Write it as text."
+        )
     old = set(columns_of_old_layout(footer))
     for field in footer.schema.to_arrow_schema():
         try:

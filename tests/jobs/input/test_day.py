@@ -375,6 +375,13 @@ def test_an_interval_of_another_program_is_refused_and_not_published_as_bytes(tm
         of_files([file])
 
 
+def test_a_variant_of_another_program_is_refused_and_not_published_as_bytes(tmp_path):
+    file = tmp_path / "part-0.parquet"
+    duckdb.sql(f"COPY (SELECT 1 AS id, {{'a': 7}}::VARIANT AS c) TO '{file}'")
+    with pytest.raises(DeclarationError, match=r"'c' in .* is a variant"):
+        of_files([file])
+
+
 class Keys(pe.KmsClient):
     def wrap_key(self, key, _name):
         return base64.b64encode(key)
