@@ -265,8 +265,12 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"JSON has no {name}")
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(_plain(value), default=str)
+def _shown(value: Any) -> str | None:
+    """Return the text of a decoded value; None if it is nested too deep."""
+    try:
+        return value if isinstance(value, str) else json.dumps(_plain(value), default=str)
+    except RecursionError:
+        return None
 
 
 def _plain(value: Any) -> Any:

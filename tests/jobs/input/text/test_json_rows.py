@@ -229,6 +229,13 @@ def test_a_value_of_another_type_is_refused_with_line_column_and_value(value, ki
     assert f"found {found}. Correct it" in sentence
 
 
+def test_a_value_that_is_nested_too_deep_to_be_shown_is_refused_without_it():
+    deep = "[" * 900 + "]" * 900
+    sentence = "expected INT. Correct it, or declare another type in Input.schema."
+    assert fault(f'{{"x":{deep}}}', "x INT") == f"line 1, column x: {sentence}"
+    assert fault(deep, "x INT") == "line 1: expected an object."
+
+
 @pytest.mark.parametrize("also", ["", ", d DECIMAL(5,2)"])
 @pytest.mark.parametrize(
     ("number", "expected"),
